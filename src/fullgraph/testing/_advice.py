@@ -1,0 +1,51 @@
+"""What to write instead, by the reason that Dynamo gives for a break."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["advice"]
+
+_ADVICE = (
+    (
+        r"[Dd]ata-dependent branching|data-dependent (?:operator|jump)|assertion on a tensor",
+        "a Python `if` or `while` on a tensor's value: select with `xp.where`, or write the branch "
+        "with `fullgraph.cond` and the loop with `fullgraph.while_loop`",
+    ),
+    (
+        r"Tensor\.item\(\)|\.item\(\)|float\(|__bool__|__int__|scalar",
+        "a tensor is made a Python number: keep it a 0-d tensor (`v / v.max()`, not "
+        "`v / float(v.max())`)",
+    ),
+    (
+        r"Dynamic shape operator|dynamic output shape|nonzero|masked_select|unique",
+        "the shape of the result depends on values: use `xp.where` with a fixed shape",
+    ),
+    (
+        r"warnings?\.warn|`warn`",
+        "a warning is emitted: do it in the caller, or behind `if not torch.compiler.is_compiling()`",
+    ),
+    (r"builtin (?:operator )?`?print|logging", "output is written: move it out of the function"),
+    (
+        r"Attempt to trace generator",
+        "a generator function: compile the function that consumes it",
+    ),
+    (
+        r"numpy function|NumPy",
+        "NumPy is called on the way: use the array namespace of the input (`array_namespace(x)`)",
+    ),
+    (
+        r"recompile limit",
+        "raise recompile_limit, or make what varies a tensor instead of a Python value",
+    ),
+    (
+        r"Observed exception|raise",
+        "an exception is raised in traced code: check the arguments before the compiled part",
+    ),
+)
+
+
+def advice(reason: str, explanation: str = "") -> str | None:
+    """Return what to do about a break, or None where nothing better is known than torch's hint."""
+    text = f"{reason}\n{explanation}"
+    return next((what for pattern, what in _ADVICE if re.search(pattern, text)), None)

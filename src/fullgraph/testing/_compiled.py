@@ -1,0 +1,141 @@
+"""`compiled`: any PyTorch function through torch.compile, recorded and held to a budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fullgraph.errors import UsageError
+from fullgraph.testing._dynamo.backends import check_backend
+from fullgraph.testing._dynamo.frames import WRAPPERS
+from fullgraph.testing._dynamo.versions import torch_release
+from fullgraph.testing._modes import Budget, Mode, parse_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fullgraph.testing._records import FunctionRecord
+    from fullgraph.testing._torch_call import CompiledCall
+
+__all__ = ["CompiledFunction", "compiled"]
+
+WRAPPERS.add(__file__)
+
+
+class CompiledFunction:
+    """A function that runs compiled and keeps a record; made by `compiled`.
+
+    It compares and hashes as the function that it was made from.
+    """
+
+    def __init__(self, func: Callable[..., Any], call: CompiledCall) -> None:
+        self.__wrapped__ = func
+        self._call = call
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, compiled."""
+        from torch.compiler import is_compiling
+
+        if is_compiling():  # an outer capture takes the function itself
+            return self.__wrapped__(*args, **kwargs)
+        return self._call(args, kwargs)
+
+    @property
+    def record(self) -> FunctionRecord:
+        """What the calls so far came to."""
+        return self._call.record
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__wrapped__":  # not set yet: while unpickling, say
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
+    def __eq__(self, other: object) -> bool:
+        return self.__wrapped__ == (
+            other.__wrapped__ if isinstance(other, CompiledFunction) else other
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.__wrapped__!r}>"
+
+
+def compiled(
+    func: Callable[..., Any],
+    *,
+    mode: Mode | str = Mode.COMPILE,
+    backend: str = "trace",
+    recompile_limit: int | None = None,
+    dynamic: bool | None = False,
+    allow_graph_breaks: bool | int | None = None,
+    allow_recompiles: bool | int | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> CompiledFunction:
+    """Return `func` compiled by torch.compile, with a record of every call.
+
+    Parameters
+    ----------
+    func : callable
+        A function, method, ``torch.nn.Module`` or other callable of PyTorch code.
+    mode : {"compile", "fullgraph", "eager"}
+        Whether graph breaks are possible, see `Mode`.
+    backend : {"trace", "aot_eager", "inductor"}
+        What runs the graphs: "trace" interprets them, and is the cheapest proof of what was
+        captured; "inductor" is what ``torch.compile`` runs by default.
+    recompile_limit : int, optional
+        How many specialisations of one frame may be compiled; calls beyond are counted as "over the
+        limit". Default: 256. torch's own default is 8.
+    dynamic : bool or None, optional
+        As in ``torch.compile``.
+    allow_graph_breaks : bool or int, optional
+        How many break sites a call may have before it raises; False or 0: none; True: any number.
+        Default: breaks are recorded and never raise.
+    allow_recompiles : bool or int, optional
+        The same for recompiles, over all calls.
+    config : mapping, optional
+        Settings of ``torch._dynamo.config`` to trace under, ``{"capture_scalar_outputs": True}``
+        say. Default: torch's own, but ``trace_numpy`` off.
+
+    Returns
+    -------
+    CompiledFunction
+        A callable whose ``record`` attribute is the `FunctionRecord` of its calls so far.
+
+    Raises
+    ------
+    UsageError
+        If `mode`, `backend`, `recompile_limit` or a budget is not one that is accepted.
+    MissingBackendError
+        If torch is not installed or too old.
+
+    Examples
+    --------
+    >>> import torch
+    >>> double = compiled(lambda x: x * 2)
+    >>> double(torch.ones(2))
+    tensor([2., 2.])
+    >>> double.record.graphs, len(double.record.breaks)
+    (1, 0)
+    """
+    parsed = parse_mode(mode, backend="torch")
+    check_backend(backend)
+    if not callable(func):
+        raise UsageError(f"compiled() takes a callable, and {func!r} is not one")
+    budget = Budget.parse(allow_graph_breaks, allow_recompiles)
+    if recompile_limit is not None and (
+        isinstance(recompile_limit, bool)
+        or not isinstance(recompile_limit, int)
+        or recompile_limit < 1
+    ):
+        raise UsageError(f"recompile_limit={recompile_limit!r} is not accepted: give an int >= 1")
+    torch_release()
+    from fullgraph.testing._torch_call import DEFAULT_RECOMPILE_LIMIT, CompiledCall, Settings
+
+    settings = Settings(
+        backend=backend,
+        recompile_limit=recompile_limit or DEFAULT_RECOMPILE_LIMIT,
+        dynamic=dynamic,
+        config=config,
+    )
+    return CompiledFunction(func, CompiledCall(func, parsed, budget=budget, settings=settings))

@@ -1,0 +1,72 @@
+"""Backends that count: every graph that is compiled and every run of it is charged to its call."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from fullgraph.errors import UsageError
+from fullgraph.testing._dynamo.calls import current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+BACKENDS = ("trace", "aot_eager", "inductor")
+
+
+def check_backend(name: str) -> str:
+    """Return `name` if it is a backend of ours, else raise a `UsageError` that lists them."""
+    if name not in BACKENDS:
+        raise UsageError(
+            f"unknown backend {name!r}: accepted are {', '.join(map(repr, BACKENDS))}; "
+            "use 'trace' to prove what is captured, 'inductor' to run what users run"
+        )
+    return name
+
+
+def counting_backend(name: str) -> Callable[..., Any]:
+    """Return the torch.compile backend called `name`, with counters around it."""
+    compile_graph = _interpreter if name == "trace" else _of_torch(name)
+
+    def backend(graph: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        log = current()
+        if log is not None:
+            log.graphs_compiled += 1
+        run = compile_graph(graph, example_inputs)
+
+        def counted(*inputs: Any) -> Any:
+            log = current()
+            if log is not None:
+                log.graphs_run += 1
+            return run(*inputs)
+
+        return counted
+
+    return backend
+
+
+def _interpreter(graph: Any, _example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Run a graph node by node.
+
+    Not by torch's own "eager" backend: the code that FX prints for ``(-1) ** t`` reads
+    ``-1 ** t``, which is another number (torch 2.13 to 2.15).
+    """
+    from torch.fx import Interpreter
+
+    interpreter = Interpreter(graph)
+
+    def run(*inputs: Any) -> Any:
+        # An interpreter keeps the values of a run in itself: a copy of it makes threads safe.
+        return copy.copy(interpreter).run(*inputs)
+
+    return run
+
+
+def _of_torch(name: str) -> Callable[..., Any]:
+    from torch._dynamo import lookup_backend
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # on import, of torch about itself
+        found: Callable[..., Any] = lookup_backend(name)
+    return found

@@ -1,0 +1,93 @@
+"""The log of one compiled call, and which call is running in this thread."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from fullgraph.testing._dynamo.breaks import Break
+
+
+@dataclass(eq=False, slots=True)
+class Specialisation:
+    """One compiled version of one frame: what it is guarded on and where it breaks the graph."""
+
+    frame: str
+    """``module:qualname`` of the function, resume functions under the name they resume."""
+    resumes: bool
+    """Whether the frame is the rest of a function after a graph break."""
+    signature: str
+    """What the frame's arguments looked like, stable between processes."""
+    guard: str | None = None
+    """The guard whose failure led to this compilation; None for the first of its frame."""
+    breaks: list[Break] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class CallLog:
+    """What happened during one call: written by the thread that runs it, read when it is over."""
+
+    config: dict[str, Any] = field(default_factory=dict)
+    """Dynamo settings under which frames of this call are traced."""
+    skips: dict[Any, Any] | None = None
+    """The owner's memory of frames that cannot be compiled; None: leave it to Dynamo."""
+    limits: dict[CodeType, Any] | None = None
+    """The owner's memory of frames over the recompile limit."""
+    ran: list[Specialisation] = field(default_factory=list)
+    compiled: list[Specialisation] = field(default_factory=list)
+    skipped: list[Break] = field(default_factory=list)
+    over_limit: list[Break] = field(default_factory=list)
+    empty: int = 0
+    no_tensor: int = 0
+    graphs_compiled: int = 0
+    graphs_run: int = 0
+    seconds: float = 0.0
+    """Time spent in Dynamo and the backend: tracing, guards, compiling."""
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[CallLog] = []
+
+
+_running = _Running()
+_ambient: list[CallLog] = []  # logs of open `record()` blocks: see everything outside of calls
+
+
+def current() -> CallLog | None:
+    """Return the log of the innermost running call of this thread, else of an open block."""
+    stack = _running.stack
+    if stack:
+        return stack[-1]
+    return _ambient[-1] if _ambient else None
+
+
+def inside_call() -> bool:
+    """Whether a compiled call of ours is running in this thread."""
+    return bool(_running.stack)
+
+
+def push(log: CallLog) -> None:
+    """Start a call in this thread."""
+    _running.stack.append(log)
+
+
+def pop(log: CallLog) -> None:
+    """End the call that `push` started."""
+    ended = _running.stack.pop()
+    assert ended is log, "calls must end in the order opposite to their start"
+
+
+def open_block(log: CallLog) -> None:
+    """Let `log` receive what Dynamo does outside of our own calls, in any thread."""
+    _ambient.append(log)
+
+
+def close_block(log: CallLog) -> None:
+    """Undo `open_block`."""
+    _ambient.remove(log)

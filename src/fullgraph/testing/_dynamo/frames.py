@@ -1,0 +1,234 @@
+"""See every frame that Dynamo looks at, and what becomes of it (private API, known releases).
+
+Dynamo asks ``torch._dynamo.convert_frame.CatchErrorsWrapper`` about each frame for which it has no
+compiled code, and remembers a "skip" for the frame's code object for ever. While calls of ours run,
+that method is ours: it traces in our environment, sees compiled, empty, skipped and over-limit
+frames alike, and keeps a skip to the arguments that led to it. So a branch that cannot be compiled
+does not keep another one from being compiled, whichever comes first, and each skipped or over-limit
+frame of each call is counted, not only the first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+import time
+import types
+from typing import TYPE_CHECKING, Any
+
+from fullgraph.testing._dynamo.breaks import Break, Location, function_name, is_machinery
+from fullgraph.testing._dynamo.calls import CallLog, Specialisation, current
+from fullgraph.testing._dynamo.marker import with_marker
+from fullgraph.testing._dynamo.signature import describe_frame
+from fullgraph.testing._dynamo.tracing import tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WRAPPERS: set[str] = set()
+"""Files whose functions wrap tagged ones, and are no part of any capture."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Skip:
+    """A frame that was not compiled: what to tell each call that meets it, and Dynamo's answer."""
+
+    kind: str
+    event: Break | None
+    answer: Any
+
+    def tell(self, log: CallLog) -> None:
+        if self.kind == "empty":
+            log.empty += 1
+        elif self.kind == "no tensor":
+            log.no_tensor += 1
+        elif self.event is not None:
+            (log.over_limit if self.kind == "limit" else log.skipped).append(self.event)
+
+
+class FrameWatcher:
+    """Holds the hook in place while calls run; one for the process, counted over threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._original: Callable[..., Any] | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._install()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._remove()
+
+    def _install(self) -> None:
+        from torch._dynamo.convert_frame import CatchErrorsWrapper
+
+        original = self._original = CatchErrorsWrapper.__call__
+
+        def convert(wrapper: Any, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
+            log = current()
+            if log is None:
+                return original(wrapper, frame, cache_entry, frame_state)
+            return _watched(
+                log, frame, lambda: original(wrapper, frame, cache_entry, frame_state)
+            )
+
+        CatchErrorsWrapper.__call__ = convert  # type: ignore[method-assign]
+
+    def _remove(self) -> None:
+        from torch._dynamo.convert_frame import CatchErrorsWrapper
+
+        assert self._original is not None
+        CatchErrorsWrapper.__call__ = self._original  # type: ignore[method-assign]
+
+
+def _watched(log: CallLog, frame: Any, convert: Callable[[], Any]) -> Any:
+    """Let Dynamo decide about one frame, unless the call's owner knows the answer already."""
+    code: types.CodeType = frame.f_code
+    module = frame.f_globals.get("__name__", "?")
+    if code.co_filename in WRAPPERS:
+        return _skip_answer()  # the function that it wraps is a frame too
+    limits, skips = log.limits, log.skips
+    if limits is not None and code in limits:
+        limits[code].tell(log)
+        return limits[code].answer
+    key = (code, describe_frame(frame.f_locals, identities=True)) if skips is not None else None
+    if skips is not None and key in skips:
+        skips[key].tell(log)
+        return skips[key].answer
+    answer, events, compiled = _traced(log, frame, module, convert)
+    if compiled is not None:
+        log.compiled.append(compiled)
+        return answer
+    skip = _classify(answer, code, module, events)
+    if skip is None:
+        return answer
+    skip.tell(log)
+    if skips is None or limits is None:
+        return answer
+    skip = dataclasses.replace(skip, answer=dataclasses.replace(answer, apply_to_code=False))
+    if skip.kind == "limit":
+        limits[code] = skip
+    else:
+        skips[key] = skip
+    return skip.answer
+
+
+def _traced(
+    log: CallLog, frame: Any, module: str, convert: Callable[[], Any]
+) -> tuple[Any, list[Break], Specialisation | None]:
+    """Trace the frame in our environment; return the answer, the breaks, what was compiled."""
+    from torch._dynamo.convert_frame import compile_lock, register_bytecode_hook
+
+    code: types.CodeType = frame.f_code
+    events: list[Break] = []
+    guards: list[str] = []
+    made: list[Specialisation] = []
+    frame_name, resumes = _frame_name(code, module)
+
+    def mark(old: types.CodeType, new: types.CodeType) -> types.CodeType | None:
+        if old is not code:
+            return None
+        made.append(
+            Specialisation(
+                frame=frame_name,
+                resumes=resumes,
+                signature=describe_frame(frame.f_locals),
+            )
+        )
+        return with_marker(new, _Ran(made[-1]))
+
+    start = time.perf_counter()
+    try:
+        with (
+            compile_lock,
+            tracing(events.append, lambda text: guards.append(_failed_guard(text)),
+                    lambda _: None, log.config),
+        ):
+            hook = register_bytecode_hook(mark)
+            try:
+                answer = convert()
+            finally:
+                hook.remove()
+    finally:
+        seconds = time.perf_counter() - start
+        log.seconds += seconds
+    if answer.guarded_code is None or not made:
+        return answer, events, None
+    compiled = made[-1]
+    compiled.breaks.extend(events)
+    compiled.guard = guards[0] if guards else None
+    compiled.seconds = seconds
+    return answer, events, compiled
+
+
+def _frame_name(code: types.CodeType, module: str) -> tuple[str, bool]:
+    """Name a frame, and say whether it is the rest of a function after a graph break.
+
+    Two breaks of one line leave two rests of the same name: a digest of the code tells them apart.
+    """
+    name = function_name(code.co_name)
+    if name == code.co_name:
+        return f"{module}:{code.co_qualname}", False
+    line = code.co_name.rpartition("_")[2]
+    digest = hashlib.sha256(code.co_code).hexdigest()[:4]
+    return f"{module}:{name} resumed at line {line} ({digest})", True
+
+
+class _Ran:
+    """The marker of one specialisation, called by its compiled code."""
+
+    __slots__ = ("_specialisation",)
+
+    def __init__(self, specialisation: Specialisation) -> None:
+        self._specialisation = specialisation
+
+    def __call__(self) -> None:
+        log = current()
+        if log is not None:
+            log.ran.append(self._specialisation)
+
+
+def _failed_guard(text: str) -> str:
+    """Return the first failed guard of a record of torch's ``recompiles`` log."""
+    for line in text.splitlines():
+        if line.strip().startswith("- "):
+            guard = line.strip().removeprefix("- ")
+            return guard.partition(": ")[2].partition("  #")[0].strip() or guard
+    return text.strip()
+
+
+def _classify(answer: Any, code: types.CodeType, module: str, events: list[Break]) -> _Skip | None:
+    """Tell what a frame without compiled code means; None: not a matter of the user's code."""
+    from torch._dynamo.types import FrameAction
+
+    where = Location(code.co_filename, code.co_firstlineno, function_name(code.co_name))
+    reason = answer.skip_reason or ""
+    if answer.frame_exec_strategy.cur_action == FrameAction.RUN_ONLY:
+        return _Skip("limit", Break(where, "recompile limit exceeded"), answer)
+    if "No ops traced" in reason:
+        return _Skip("empty", None, answer)
+    if reason.startswith("no tensor-related objects"):
+        return _Skip("no tensor", None, answer)
+    if is_machinery(code.co_filename):
+        return None
+    if events:
+        return _Skip("skip", dataclasses.replace(events[-1], skips_frame=True), answer)
+    if reason.startswith(("an error was suppressed", "Dynamo decided to skip")):
+        if code.co_flags & (0x20 | 0x200):  # CO_GENERATOR, CO_ASYNC_GENERATOR
+            reason = "Attempt to trace generator"
+        return _Skip("skip", Break(where, reason.splitlines()[0], skips_frame=True), answer)
+    return None
+
+
+def _skip_answer() -> Any:
+    from torch._dynamo.types import ConvertFrameReturn
+
+    return ConvertFrameReturn(skip_reason="wrapper of a tagged function")

@@ -1,0 +1,113 @@
+"""The environment in which Dynamo traces a frame for us; none of it outlasts the frame.
+
+Entered with Dynamo's compile lock held, so that its changes of global state are never seen by
+another thread that compiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from fullgraph.testing._dynamo.breaks import Break, parse_message
+from fullgraph.testing._dynamo.shortcuts import constant_helpers, no_guard_profiling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BREAK_LOGGER = "torch._dynamo.symbolic_convert.__graph_breaks"
+RECOMPILE_LOGGER = "torch._dynamo.guards.__recompiles"
+LIMIT_LOGGER = "torch._dynamo.convert_frame"
+
+# No budget of ours is kept by this limit, which counts over all functions that share a callee.
+_ACCUMULATED_LIMIT = 1 << 20
+
+
+class LogTap(logging.Filter):
+    """Hear what one of torch's loggers says while it is open, and let nothing more of it out.
+
+    A filter on the logger itself sees each record in the thread that made it, before any handler.
+    """
+
+    def __init__(self, name: str, hear: Callable[[str], object], level: int = logging.DEBUG):
+        super().__init__()
+        self._logger = logging.getLogger(name)
+        self._hear = hear
+        self._level = level
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Hear the record; pass it on only if its level was enabled without us."""
+        if record.levelno < self._level:
+            return True
+        self._hear(record.getMessage())
+        return record.levelno >= self._enabled
+
+    def __enter__(self) -> LogTap:
+        self._before = self._logger.level
+        self._enabled = self._logger.getEffectiveLevel()
+        self._logger.addFilter(self)
+        if self._enabled > self._level:
+            self._logger.setLevel(self._level)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeFilter(self)
+        self._logger.setLevel(self._before)
+
+
+# The group name makes the entries ours alone: removing them cannot remove one of the user's.
+_NOTICES = (
+    {"module": r"(?P<fullgraph>torch)(\..*)?\Z"},
+    {"message": r"(?P<fullgraph>Dynamo) detected a call to a `functools\.lru_cache`"},
+)
+
+
+@contextlib.contextmanager
+def quiet_notices() -> Iterator[None]:
+    """Silence the warnings that torch gives about itself while it traces and compiles.
+
+    No line of the user's program runs meanwhile, so a warning that originates in a file of torch is
+    a notice of Dynamo, Inductor or FX; only the lru_cache one points at the user's line, by its
+    stack level. A warning of a module that the user's code imports while it is traced passes.
+    """
+    ours = []
+    for notice in _NOTICES:
+        warnings.filterwarnings("ignore", **notice)  # type: ignore[arg-type]
+        ours.append(warnings.filters[0])
+    try:
+        yield
+    finally:
+        # Not catch_warnings: it would put back the whole list, and lose what another thread or a
+        # traced import has added meanwhile.
+        for entry in ours:
+            with contextlib.suppress(ValueError):
+                warnings.filters.remove(entry)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def tracing(
+    hear_break: Callable[[Break], object],
+    hear_recompile: Callable[[str], object],
+    hear_limit: Callable[[str], object],
+    config: dict[str, Any],
+) -> Iterator[None]:
+    """Trace with our configuration, hearing breaks, failed guards and limits, without notices."""
+    from torch._dynamo import config as dynamo_config
+
+    def hear(text: str) -> None:
+        if (event := parse_message(text)) is not None:
+            hear_break(event)
+
+    settings = {"accumulated_recompile_limit": _ACCUMULATED_LIMIT, **config}
+    with (
+        dynamo_config.patch(**settings),
+        LogTap(BREAK_LOGGER, hear),
+        LogTap(RECOMPILE_LOGGER, hear_recompile),
+        LogTap(LIMIT_LOGGER, hear_limit, level=logging.WARNING),
+        constant_helpers(),
+        no_guard_profiling(),
+        quiet_notices(),
+    ):
+        yield

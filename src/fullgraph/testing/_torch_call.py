@@ -1,0 +1,354 @@
+"""A function called through torch.compile, every call recorded and held to its budget."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import optree
+import torch
+
+from fullgraph.errors import FullGraphError, GraphBreakError, RecompileError
+from fullgraph.testing._adaptors import is_generator_function, traceable
+from fullgraph.testing._charge import (
+    charged_sites,
+    compiled_specialisations,
+    outcome_of,
+    site_of,
+)
+from fullgraph.testing._dynamo.backends import check_backend, counting_backend
+from fullgraph.testing._dynamo.calls import CallLog, inside_call, pop, push
+from fullgraph.testing._dynamo.device import has_redundant_default, plain_default_device
+from fullgraph.testing._dynamo.errors import break_of, is_compile_failure
+from fullgraph.testing._dynamo.frames import WRAPPERS
+from fullgraph.testing._dynamo.versions import torch_release
+from fullgraph.testing._dynamo.watch import watcher
+from fullgraph.testing._messages import (
+    graph_break_message,
+    not_whole_message,
+    recompile_message,
+)
+from fullgraph.testing._modes import Budget, Mode
+from fullgraph.testing._names import display_name
+from fullgraph.testing._records import BreakSite, FunctionRecord, Outcome
+from fullgraph.testing._snapshot import Snapshot
+from fullgraph.testing._tally import Call, Tally, publish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["DEFAULT_RECOMPILE_LIMIT", "CompiledCall", "Settings"]
+
+WRAPPERS.add(__file__)
+
+DEFAULT_RECOMPILE_LIMIT = 256
+"""High enough that a parametrised test is held to its code and not to the limit; see the docs."""
+
+DEFAULT_CONFIG: dict[str, Any] = {"trace_numpy": False}
+"""NumPy tracing turns NumPy scalars into 0-d arrays, which changes the dtype of results."""
+
+
+class Settings:
+    """How to compile: backend, recompile limit, dynamic shapes, Dynamo settings."""
+
+    __slots__ = ("backend", "config", "dynamic", "recompile_limit")
+
+    def __init__(
+        self,
+        *,
+        backend: str = "trace",
+        recompile_limit: int = DEFAULT_RECOMPILE_LIMIT,
+        dynamic: bool | None = False,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.backend = check_backend(backend)
+        self.recompile_limit = recompile_limit
+        self.dynamic = dynamic
+        self.config = {**DEFAULT_CONFIG, **(config or {})}
+
+
+class _Engine:
+    """One torch.compile object, and what it has learnt about frames that cannot be compiled."""
+
+    def __init__(self, func: Callable[..., Any], settings: Settings, *, fullgraph: bool) -> None:
+        self._func, self._settings, self._fullgraph = func, settings, fullgraph
+        self._lock = threading.Lock()
+        self._compiled: Callable[..., Any] | None = None
+        self._skips: dict[Any, Any] = {}
+        self._limits: dict[Any, Any] = {}
+
+    def new_log(self) -> CallLog:
+        return CallLog(config=self._settings.config, skips=self._skips, limits=self._limits)
+
+    def __call__(self, log: CallLog, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        compiled = self._compiled or self._compile()
+        push(log)
+        try:
+            with watcher():
+                if has_redundant_default():
+                    with plain_default_device():
+                        return compiled(*args, **kwargs)
+                return compiled(*args, **kwargs)
+        finally:
+            pop(log)
+
+    def _compile(self) -> Callable[..., Any]:
+        with self._lock:
+            if self._compiled is None:
+                settings = self._settings
+                self._compiled = torch.compile(
+                    self._func,
+                    backend=counting_backend(settings.backend),
+                    fullgraph=self._fullgraph,
+                    dynamic=settings.dynamic,
+                    # closures made from one piece of code would share one limit otherwise
+                    isolate_recompiles=True,
+                    recompile_limit=settings.recompile_limit,
+                )
+            return self._compiled
+
+
+class CompiledCall:
+    """Call a function in one mode; see `fullgraph.testing.compiled`."""
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        mode: Mode,
+        *,
+        budget: Budget | None = None,
+        settings: Settings | None = None,
+        strict: bool = False,
+        name: str | None = None,
+    ) -> None:
+        torch_release()  # a missing or old torch is named here, not at the first call
+        self._func = func
+        self._mode = mode
+        self._budget = budget or Budget()
+        self._settings = settings or Settings()
+        self._strict = strict
+        self._name = name or display_name(func)
+        self._tally = Tally(self._name, mode, self._settings.backend)
+        self._lazy = is_generator_function(func)
+        target = traceable(func)
+        self._breaking = _Engine(target, self._settings, fullgraph=False)
+        self._whole = _Engine(target, self._settings, fullgraph=True)
+
+    @property
+    def record(self) -> FunctionRecord:
+        """What the calls so far came to."""
+        return self._tally.record()
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function; raise what its budget demands."""
+        if inside_call():  # it is part of another function's capture, and recorded there
+            return self._func(*args, **kwargs)
+        attempt = _Attempt(self, args, kwargs)
+        if self._mode is Mode.EAGER:
+            result = attempt.eager()
+        elif self._mode is Mode.FULLGRAPH:
+            result = attempt.fullgraph(must=self._budget.whole or self._strict)
+        else:
+            result = attempt.breaking()
+        return iter(result) if self._lazy and self._mode is not Mode.EAGER else result
+
+    def finish(self, call: Call) -> None:
+        """Count a call that has ended."""
+        self._tally.add(call)
+        publish(call)
+
+    def check(self, call: Call) -> None:
+        """Raise if `call` exceeds the budget of its function."""
+        limit = self._budget.graph_breaks
+        if limit is not None and self._mode is Mode.COMPILE:
+            sites = [site for site in call.sites if site.torch_bug is None]
+            count = float("inf") if any(site.skips_frame for site in sites) else len(sites)
+            if count > limit:
+                raise GraphBreakError(graph_break_message(self._name, sites, limit))
+        most = self._budget.recompiles
+        if most is not None and call.compiled:
+            recompiles, guards = self._tally.recompiles()
+            if recompiles > most:
+                raise RecompileError(recompile_message(self._name, recompiles, most, guards))
+
+
+class _Attempt:
+    """One call, through as many engines as it takes."""
+
+    def __init__(
+        self, owner: CompiledCall, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._owner, self._args, self._kwargs = owner, args, kwargs
+        self._start = time.perf_counter()
+        self._logs: list[CallLog] = []
+
+    def eager(self) -> Any:
+        try:
+            result = self._owner._func(*self._args, **self._kwargs)  # noqa: SLF001
+        except Exception:
+            self._finish(Outcome.RAISED)
+            raise
+        self._finish(Outcome.EAGER)
+        return result
+
+    def breaking(self) -> Any:
+        """Call in compile mode."""
+        saved = Snapshot(self._args, self._kwargs)
+        try:
+            result = self._run(self._owner._breaking)  # noqa: SLF001
+        except Exception as error:
+            if not is_compile_failure(error):
+                self._finish(Outcome.RAISED, sites=charged_sites(self._logs[-1]))
+                raise
+            failure = error
+        else:
+            log = self._logs[-1]
+            return self._returned(result, log, sites=self._seen(log))
+        saved.restore()
+        return self._replayed(failure, GraphBreakError)
+
+    def fullgraph(self, *, must: bool) -> Any:
+        """Call as one whole graph; what is not whole fails if it must be, else is broken up."""
+        saved = Snapshot(self._args, self._kwargs)
+        try:
+            result = self._run(self._owner._whole)  # noqa: SLF001
+        except Exception as error:
+            if not is_compile_failure(error):
+                self._finish(Outcome.RAISED)
+                raise
+            failure = error
+        else:
+            return self._returned(result, self._logs[-1], sites=self._seen(self._logs[-1]))
+        saved.restore()
+        if must or _is_limit(failure):
+            return self._replayed(failure, FullGraphError)
+        return self.breaking()
+
+    def _run(self, engine: _Engine) -> Any:
+        log = engine.new_log()
+        self._logs.append(log)
+        return engine(log, self._args, self._kwargs)
+
+    def _seen(self, log: CallLog) -> tuple[BreakSite, ...]:
+        """Return the sites of a call that returned; one that Dynamo never saw is a site too."""
+        sites = charged_sites(log)
+        if sites or outcome_of(log, has_tensors=self._has_tensors()) is not Outcome.FRAME_SKIPPED:
+            return sites
+        return (_unseen(self._owner._func, self._owner._name),)  # noqa: SLF001
+
+    def _has_tensors(self) -> bool:
+        func = self._owner._func  # noqa: SLF001
+        bound = getattr(func, "__self__", None)
+        return has_tensors((self._args, self._kwargs, bound)) or _closes_over_tensors(func)
+
+    def _returned(self, result: Any, log: CallLog, *, sites: tuple[BreakSite, ...]) -> Any:
+        outcome = outcome_of(log, has_tensors=self._has_tensors())
+        whole = not sites and not log.over_limit and outcome is not Outcome.FRAME_SKIPPED
+        call = self._finish(outcome, whole=whole, sites=sites)
+        must_be_whole = self._owner._mode is Mode.FULLGRAPH and (  # noqa: SLF001
+            self._owner._budget.whole or self._owner._strict  # noqa: SLF001
+        )
+        if must_be_whole and sites and any(site.torch_bug is None for site in sites):
+            raise FullGraphError(not_whole_message(self._owner._name, sites))  # noqa: SLF001
+        self._owner.check(call)
+        return result
+
+    def _replayed(
+        self, failure: Exception, kind: type[GraphBreakError] | type[FullGraphError]
+    ) -> Any:
+        """Call eagerly after compiling failed: what eager code does is the truth."""
+        owner = self._owner
+        bystander = CallLog()
+        push(bystander)  # tagged functions that it calls stay plain
+        try:
+            result = owner._breaking._func(*self._args, **self._kwargs)  # noqa: SLF001
+        except Exception:
+            self._finish(Outcome.RAISED)
+            raise
+        finally:
+            pop(bystander)
+        site = site_of(break_of(failure))
+        if _is_limit(failure):
+            self._finish(Outcome.OVER_LIMIT)
+            return result
+        if site.torch_bug is not None:
+            self._finish(Outcome.TORCH_BUG, sites=(site,), failure=f"torch bug: {site.torch_bug}")
+            return result
+        call = self._finish(Outcome.FAILED, sites=(site,), failure=site.reason)
+        if kind is FullGraphError:
+            raise FullGraphError(not_whole_message(owner._name, (site,))) from failure  # noqa: SLF001
+        try:
+            owner.check(call)
+        except GraphBreakError as error:
+            raise error from failure
+        return result
+
+    def _finish(
+        self,
+        outcome: Outcome,
+        *,
+        whole: bool = False,
+        sites: tuple[BreakSite, ...] = (),
+        failure: str | None = None,
+    ) -> Call:
+        owner, logs = self._owner, self._logs
+        call = Call(
+            name=owner._name,  # noqa: SLF001
+            mode=owner._mode,  # noqa: SLF001
+            backend=owner._settings.backend,  # noqa: SLF001
+            outcome=outcome,
+            whole=whole,
+            sites=sites,
+            compiled=tuple(item for log in logs for item in compiled_specialisations(log)),
+            over_limit=any(log.over_limit for log in logs),
+            graphs=sum(log.graphs_compiled for log in logs),
+            graphs_run=sum(log.graphs_run for log in logs),
+            failure=failure,
+            compile_seconds=sum(log.seconds for log in logs),
+            seconds=time.perf_counter() - self._start,
+        )
+        owner.finish(call)
+        return call
+
+
+def has_tensors(tree: Any) -> bool:
+    """Whether a tensor is among the leaves of `tree`, or in the attributes of one."""
+    leaves = optree.tree_leaves(tree, none_is_leaf=False)
+    if any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        return True
+    return any(
+        isinstance(value, torch.Tensor | torch.nn.Module)
+        for leaf in leaves
+        for value in getattr(leaf, "__dict__", {}).values()
+        if not isinstance(leaf, type)
+    )
+
+
+def _closes_over_tensors(func: Any) -> bool:
+    cells = getattr(func, "__closure__", None) or ()
+    contents = []
+    for cell in cells:
+        with contextlib.suppress(ValueError):  # a cell that is still empty
+            contents.append(cell.cell_contents)
+    return isinstance(func, torch.nn.Module) or has_tensors(contents)
+
+
+def _is_limit(error: BaseException) -> bool:
+    return type(error).__name__ == "FailOnRecompileLimitHit"
+
+
+def _unseen(func: Any, name: str) -> BreakSite:
+    """Return the site of a call for which Dynamo neither traced nor ran anything."""
+    code = getattr(inspect.unwrap(func), "__code__", None)
+    return BreakSite(
+        file=code.co_filename if code is not None else "<not Python>",
+        line=code.co_firstlineno if code is not None else 0,
+        function=name.rpartition(":")[2],
+        reason="Dynamo did not look at this call",
+        explanation="torch.compile is disabled (TORCHDYNAMO_DISABLE, a stance, "
+        "torch.compiler.disable), or a torch.compile of your own has skipped or compiled it before",
+        skips_frame=True,
+    )
