@@ -33,7 +33,7 @@ def traceable(func: Callable[..., Any]) -> Callable[..., Any]:
         def consumed(*args: Any, **kwargs: Any) -> Any:
             items = []
             for item in func(*args, **kwargs):
-                items.append(item)  # noqa: PERF402 - a bound is needed: it may be endless
+                items.append(item)
                 if len(items) > _MOST_ITEMS:
                     raise RuntimeError(f"a tagged generator gave more than {_MOST_ITEMS} items")
             return items

@@ -23,7 +23,7 @@ _ADVICE = (
     ),
     (
         r"warnings?\.warn|`warn`",
-        "a warning is emitted: do it in the caller, or behind `if not torch.compiler.is_compiling()`",
+        "a warning is emitted: do it in the caller, or only `if not torch.compiler.is_compiling()`",
     ),
     (r"builtin (?:operator )?`?print|logging", "output is written: move it out of the function"),
     (

@@ -25,7 +25,7 @@ def site_of(event: Break) -> BreakSite:
         reason=event.reason,
         explanation=event.explanation,
         hints=event.hints,
-        callers=tuple(f"{place.file}:{place.line} {place.function}" for place in event.stack[:-1]),
+        callers=tuple(f"{place.file}:{place.line} {place.function}" for place in event.callers),
         skips_frame=event.skips_frame,
         torch_bug=bug.name if bug is not None else None,
     )

@@ -20,6 +20,9 @@ __all__ = ["CompiledFunction", "compiled"]
 
 WRAPPERS.add(__file__)
 
+DEFAULT_RECOMPILE_LIMIT = 256
+"""High enough that a parametrised test is held to its code and not to the limit; see the docs."""
+
 
 class CompiledFunction:
     """A function that runs compiled and keeps a record; made by `compiled`.
@@ -123,18 +126,15 @@ def compiled(
     if not callable(func):
         raise UsageError(f"compiled() takes a callable, and {func!r} is not one")
     budget = Budget.parse(allow_graph_breaks, allow_recompiles)
-    if recompile_limit is not None and (
-        isinstance(recompile_limit, bool)
-        or not isinstance(recompile_limit, int)
-        or recompile_limit < 1
-    ):
+    limit = DEFAULT_RECOMPILE_LIMIT if recompile_limit is None else recompile_limit
+    if type(limit) is not int or limit < 1:
         raise UsageError(f"recompile_limit={recompile_limit!r} is not accepted: give an int >= 1")
     torch_release()
-    from fullgraph.testing._torch_call import DEFAULT_RECOMPILE_LIMIT, CompiledCall, Settings
+    from fullgraph.testing._torch_call import CompiledCall, Settings
 
     settings = Settings(
         backend=backend,
-        recompile_limit=recompile_limit or DEFAULT_RECOMPILE_LIMIT,
+        recompile_limit=limit,
         dynamic=dynamic,
         config=config,
     )

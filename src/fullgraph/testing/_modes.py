@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import math
-import numbers
+import operator
 from dataclasses import dataclass
 
 from fullgraph.errors import UsageError
 
-__all__ = ["ACCEPTED", "Budget", "Mode", "parse_mode"]
+__all__ = ["ACCEPTED", "Budget", "Mode", "check_allowance", "parse_mode"]
 
 
 class Mode(enum.StrEnum):
@@ -78,8 +78,8 @@ class Budget:
     ) -> Budget:
         """Check what the user gave: False or 0, a number, True for any number, None for none."""
         return cls(
-            _allowance("allow_graph_breaks", graph_breaks),
-            _allowance("allow_recompiles", recompiles),
+            check_allowance("allow_graph_breaks", graph_breaks),
+            check_allowance("allow_recompiles", recompiles),
         )
 
     @property
@@ -88,13 +88,18 @@ class Budget:
         return self.graph_breaks == 0
 
 
-def _allowance(name: str, value: bool | int | None) -> float | None:
+def check_allowance(name: str, value: bool | int | None) -> float | None:
+    """Return how many `value` allows: None for no budget, else 0 to infinity."""
     if value is None:
         return None
     if isinstance(value, bool):
         return math.inf if value else 0
-    if isinstance(value, numbers.Integral) and value >= 0:
-        return int(value)
+    try:
+        count = operator.index(value)  # NumPy's integers too
+    except TypeError:
+        count = -1
+    if count >= 0:
+        return count
     raise UsageError(
         f"{name}={value!r} is not accepted: give False or 0 for none, "
         "a number >= 0 for at most so many, or True for any number"

@@ -7,13 +7,15 @@ import enum
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fullgraph.errors import UsageError
 from fullgraph.testing._modes import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["SCHEMA", "BreakSite", "FunctionRecord", "Outcome", "Record", "Specialisation"]
 

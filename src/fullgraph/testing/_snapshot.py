@@ -134,7 +134,7 @@ def _restore_tensor(tensor: torch.Tensor, version: int | None, saved: torch.Tens
 
 def _random_state() -> dict[str, Any]:
     state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state_all()
     if (numpy := sys.modules.get("numpy")) is not None:
         state["numpy"] = numpy.random.get_state()

@@ -29,7 +29,8 @@ class Call:
     name: str
     mode: Mode
     backend: str
-    outcome: Outcome
+    outcome: Outcome | None
+    """None: something to add to a function's record that is no call of it."""
     whole: bool = False
     sites: tuple[BreakSite, ...] = ()
     compiled: tuple[Specialisation, ...] = ()
@@ -57,7 +58,8 @@ class Tally:
     def add(self, call: Call) -> None:
         """Count one call."""
         with self._lock:
-            self._calls[call.outcome] += 1
+            if call.outcome is not None:
+                self._calls[call.outcome] += 1
             self._whole += call.whole
             self._graphs += call.graphs
             self._graphs_run += call.graphs_run
@@ -78,6 +80,12 @@ class Tally:
             repeat += 1
         item = Specialisation(item.frame, item.signature, item.guard, repeat)
         self._compiled[item.key] = item
+
+    @property
+    def calls(self) -> int:
+        """How many calls were counted so far."""
+        with self._lock:
+            return self._calls.total()
 
     def recompiles(self) -> tuple[int, tuple[str, ...]]:
         """Return the number of recompiles so far, and their failed guards."""

@@ -19,13 +19,14 @@ from fullgraph.testing._charge import (
     outcome_of,
     site_of,
 )
+from fullgraph.testing._compiled import DEFAULT_RECOMPILE_LIMIT
 from fullgraph.testing._dynamo.backends import check_backend, counting_backend
 from fullgraph.testing._dynamo.calls import CallLog, inside_call, pop, push
 from fullgraph.testing._dynamo.device import has_redundant_default, plain_default_device
 from fullgraph.testing._dynamo.errors import break_of, is_compile_failure
 from fullgraph.testing._dynamo.frames import WRAPPERS
 from fullgraph.testing._dynamo.versions import torch_release
-from fullgraph.testing._dynamo.watch import watcher
+from fullgraph.testing._dynamo.watch import watching
 from fullgraph.testing._messages import (
     graph_break_message,
     not_whole_message,
@@ -40,12 +41,9 @@ from fullgraph.testing._tally import Call, Tally, publish
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["DEFAULT_RECOMPILE_LIMIT", "CompiledCall", "Settings"]
+__all__ = ["CompiledCall", "Settings"]
 
 WRAPPERS.add(__file__)
-
-DEFAULT_RECOMPILE_LIMIT = 256
-"""High enough that a parametrised test is held to its code and not to the limit; see the docs."""
 
 DEFAULT_CONFIG: dict[str, Any] = {"trace_numpy": False}
 """NumPy tracing turns NumPy scalars into 0-d arrays, which changes the dtype of results."""
@@ -73,8 +71,10 @@ class Settings:
 class _Engine:
     """One torch.compile object, and what it has learnt about frames that cannot be compiled."""
 
-    def __init__(self, func: Callable[..., Any], settings: Settings, *, fullgraph: bool) -> None:
-        self._func, self._settings, self._fullgraph = func, settings, fullgraph
+    def __init__(
+        self, func: Callable[..., Any], name: str, settings: Settings, *, fullgraph: bool
+    ) -> None:
+        self._func, self._name, self._settings, self._fullgraph = func, name, settings, fullgraph
         self._lock = threading.Lock()
         self._compiled: Callable[..., Any] | None = None
         self._skips: dict[Any, Any] = {}
@@ -87,7 +87,7 @@ class _Engine:
         compiled = self._compiled or self._compile()
         push(log)
         try:
-            with watcher():
+            with watching(log, self._name, (args, kwargs)):
                 if has_redundant_default():
                     with plain_default_device():
                         return compiled(*args, **kwargs)
@@ -99,7 +99,7 @@ class _Engine:
         with self._lock:
             if self._compiled is None:
                 settings = self._settings
-                self._compiled = torch.compile(
+                self._compiled = torch.compile(  # type: ignore[call-overload]
                     self._func,
                     backend=counting_backend(settings.backend),
                     fullgraph=self._fullgraph,
@@ -134,13 +134,18 @@ class CompiledCall:
         self._tally = Tally(self._name, mode, self._settings.backend)
         self._lazy = is_generator_function(func)
         target = traceable(func)
-        self._breaking = _Engine(target, self._settings, fullgraph=False)
-        self._whole = _Engine(target, self._settings, fullgraph=True)
+        self._breaking = _Engine(target, self._name, self._settings, fullgraph=False)
+        self._whole = _Engine(target, self._name, self._settings, fullgraph=True)
 
     @property
     def record(self) -> FunctionRecord:
         """What the calls so far came to."""
         return self._tally.record()
+
+    @property
+    def calls(self) -> int:
+        """How many calls were recorded so far."""
+        return self._tally.calls
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function; raise what its budget demands."""
@@ -178,9 +183,7 @@ class CompiledCall:
 class _Attempt:
     """One call, through as many engines as it takes."""
 
-    def __init__(
-        self, owner: CompiledCall, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def __init__(self, owner: CompiledCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._owner, self._args, self._kwargs = owner, args, kwargs
         self._start = time.perf_counter()
         self._logs: list[CallLog] = []
@@ -256,9 +259,7 @@ class _Attempt:
         self._owner.check(call)
         return result
 
-    def _replayed(
-        self, failure: Exception, kind: type[GraphBreakError] | type[FullGraphError]
-    ) -> Any:
+    def _replayed(self, failure: Exception, kind: type[GraphBreakError | FullGraphError]) -> Any:
         """Call eagerly after compiling failed: what eager code does is the truth."""
         owner = self._owner
         bystander = CallLog()

@@ -48,7 +48,8 @@ class Break:
     reason: str
     explanation: str = ""
     hints: tuple[str, ...] = ()
-    stack: tuple[Location, ...] = ()
+    callers: tuple[Location, ...] = ()
+    """The captured lines that lead there, outermost first."""
     skips_frame: bool = False
 
 
@@ -78,8 +79,10 @@ def parse_message(text: str) -> Break | None:
         return None
     reason, explanation, hints, skips = parse_reason(match["reason"])
     stack = parse_stack(match["stack"] or "")
+    own = user_stack(stack)
     stated = Location(match["file"], int(match["line"]), "")
-    return Break(deepest(stack, stated), reason, explanation, hints, stack, skips)
+    where = own[-1] if own else stack[-1] if stack else stated
+    return Break(where, reason, explanation, hints, own[:-1], skips)
 
 
 def parse_stack(text: str) -> tuple[Location, ...]:
@@ -90,12 +93,19 @@ def parse_stack(text: str) -> tuple[Location, ...]:
     )
 
 
-def deepest(stack: Sequence[Location], stated: Location) -> Location:
-    """Return the innermost line of user code: not of torch, which polyfills builtins, nor ours."""
-    user = [place for place in stack if not is_machinery(place.file)]
-    if user:
-        return user[-1]
-    return stack[-1] if stack else stated
+def user_stack(stack: Sequence[Location]) -> tuple[Location, ...]:
+    """Return the captured lines of user code that lead to the innermost one, outermost first.
+
+    Torch polyfills some of Python's builtins, so that its own lines may come below the user's; what
+    is above the last line of torch or of ours belongs to the program that made the call.
+    """
+    end = len(stack)
+    while end and is_machinery(stack[end - 1].file):
+        end -= 1
+    start = end
+    while start and not is_machinery(stack[start - 1].file):
+        start -= 1
+    return tuple(stack[start:end])
 
 
 def is_machinery(file: str) -> bool:

@@ -25,12 +25,17 @@ class Specialisation:
     guard: str | None = None
     """The guard whose failure led to this compilation; None for the first of its frame."""
     breaks: list[Break] = field(default_factory=list)
+    graphs: int = 0
+    """Graphs that its code calls."""
     seconds: float = 0.0
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class CallLog:
-    """What happened during one call: written by the thread that runs it, read when it is over."""
+    """What happened during one call: written by the thread that runs it, read when it is over.
+
+    The ``saw_...`` methods are what the watcher tells it, with the name of the frame.
+    """
 
     config: dict[str, Any] = field(default_factory=dict)
     """Dynamo settings under which frames of this call are traced."""
@@ -48,6 +53,32 @@ class CallLog:
     graphs_run: int = 0
     seconds: float = 0.0
     """Time spent in Dynamo and the backend: tracing, guards, compiling."""
+
+    def saw_run(self, item: Specialisation) -> None:
+        """Hear that compiled code of a specialisation starts."""
+        self.ran.append(item)
+
+    def saw_compiled(self, item: Specialisation) -> None:
+        """Hear of a new specialisation."""
+        self.compiled.append(item)
+        self.seconds += item.seconds
+
+    def saw_skip(self, _frame: str, event: Break) -> None:
+        """Hear of a frame that Dynamo gave up."""
+        self.skipped.append(event)
+
+    def saw_limit(self, _frame: str, event: Break) -> None:
+        """Hear of a frame that ran eagerly since it has too many specialisations."""
+        self.over_limit.append(event)
+
+    def saw_nothing(self, _frame: str, *, tensors: bool) -> None:
+        """Hear of a frame without an operation to capture, or without tensors."""
+        self.empty += tensors
+        self.no_tensor += not tensors
+
+    def saw_failure(self, _frame: str, _error: Exception, seconds: float) -> None:
+        """Hear that tracing a frame raised; who called will learn it from the exception."""
+        self.seconds += seconds
 
 
 class _Running(threading.local):

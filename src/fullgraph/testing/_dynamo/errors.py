@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from fullgraph.testing._dynamo.breaks import (
     Break,
     Location,
-    deepest,
     function_name,
     parse_reason,
     parse_stack,
+    user_stack,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def break_of(error: BaseException) -> Break:
     """Return the graph break or failure that `error` reports, at the deepest user line."""
     text = str(getattr(error, "msg", None) or error)
     reason, explanation, hints, _ = parse_reason(text)
-    if type(error).__name__ not in ("Unsupported", "UserError"):
+    unsupported = type(error).__name__ in ("Unsupported", "UserError")
+    if not unsupported:
         reason = f"{type(error).__name__}: {reason}"
     stack = tuple(
         Location(frame.filename, frame.lineno or 0, function_name(frame.name))
@@ -47,8 +48,9 @@ def break_of(error: BaseException) -> Break:
     stack = stack or parse_stack(str(error))
     if not stack:
         stack = tuple(Location(*frame) for frame in _frames(error.__traceback__))
-    where = deepest(stack, Location("?", 0, ""))
-    return Break(where, reason, explanation, hints, stack, skips_frame=True)
+    own = user_stack(stack)
+    where = own[-1] if own else stack[-1] if stack else Location("?", 0, "")
+    return Break(where, reason, explanation, hints, own[:-1], skips_frame=not unsupported)
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[str, int, str]]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import threading
 import time
-import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fullgraph.testing._dynamo.breaks import Break, Location, function_name, is_machinery
 from fullgraph.testing._dynamo.calls import CallLog, Specialisation, current
@@ -24,6 +24,7 @@ from fullgraph.testing._dynamo.signature import describe_frame
 from fullgraph.testing._dynamo.tracing import tracing
 
 if TYPE_CHECKING:
+    import types
     from collections.abc import Callable
 
 WRAPPERS: set[str] = set()
@@ -34,17 +35,18 @@ WRAPPERS: set[str] = set()
 class _Skip:
     """A frame that was not compiled: what to tell each call that meets it, and Dynamo's answer."""
 
-    kind: str
-    event: Break | None
+    kind: Literal["empty", "no tensor", "skip", "limit"]
+    frame: str
+    event: Break
     answer: Any
 
     def tell(self, log: CallLog) -> None:
-        if self.kind == "empty":
-            log.empty += 1
-        elif self.kind == "no tensor":
-            log.no_tensor += 1
-        elif self.event is not None:
-            (log.over_limit if self.kind == "limit" else log.skipped).append(self.event)
+        if self.kind == "skip":
+            log.saw_skip(self.frame, self.event)
+        elif self.kind == "limit":
+            log.saw_limit(self.frame, self.event)
+        else:
+            log.saw_nothing(self.frame, tensors=self.kind == "empty")
 
 
 class FrameWatcher:
@@ -76,11 +78,9 @@ class FrameWatcher:
             log = current()
             if log is None:
                 return original(wrapper, frame, cache_entry, frame_state)
-            return _watched(
-                log, frame, lambda: original(wrapper, frame, cache_entry, frame_state)
-            )
+            return _watched(log, frame, lambda: original(wrapper, frame, cache_entry, frame_state))
 
-        CatchErrorsWrapper.__call__ = convert  # type: ignore[method-assign]
+        CatchErrorsWrapper.__call__ = convert  # type: ignore[method-assign,assignment]
 
     def _remove(self) -> None:
         from torch._dynamo.convert_frame import CatchErrorsWrapper
@@ -105,7 +105,7 @@ def _watched(log: CallLog, frame: Any, convert: Callable[[], Any]) -> Any:
         return skips[key].answer
     answer, events, compiled = _traced(log, frame, module, convert)
     if compiled is not None:
-        log.compiled.append(compiled)
+        log.saw_compiled(compiled)
         return answer
     skip = _classify(answer, code, module, events)
     if skip is None:
@@ -131,41 +131,34 @@ def _traced(
     events: list[Break] = []
     guards: list[str] = []
     made: list[Specialisation] = []
-    frame_name, resumes = _frame_name(code, module)
+    name, resumes = _frame_name(code, module)
 
-    def mark(old: types.CodeType, new: types.CodeType) -> types.CodeType | None:
+    def mark(old: types.CodeType, new: types.CodeType, /) -> types.CodeType | None:
         if old is not code:
             return None
-        made.append(
-            Specialisation(
-                frame=frame_name,
-                resumes=resumes,
-                signature=describe_frame(frame.f_locals),
-            )
-        )
-        return with_marker(new, _Ran(made[-1]))
+        item = Specialisation(name, resumes, describe_frame(frame.f_locals))
+        item.graphs = sum(called.startswith("__compiled_fn") for called in new.co_names)
+        made.append(item)
+        return with_marker(new, _Ran(item))
 
     start = time.perf_counter()
     try:
-        with (
-            compile_lock,
-            tracing(events.append, lambda text: guards.append(_failed_guard(text)),
-                    lambda _: None, log.config),
-        ):
-            hook = register_bytecode_hook(mark)
+        with compile_lock, tracing(events, guards, log.config):
+            hook = register_bytecode_hook(mark)  # type: ignore[arg-type]
             try:
                 answer = convert()
             finally:
                 hook.remove()
-    finally:
-        seconds = time.perf_counter() - start
-        log.seconds += seconds
+    except Exception as error:
+        log.saw_failure(name, error, time.perf_counter() - start)
+        raise
     if answer.guarded_code is None or not made:
+        log.seconds += time.perf_counter() - start
         return answer, events, None
     compiled = made[-1]
     compiled.breaks.extend(events)
     compiled.guard = guards[0] if guards else None
-    compiled.seconds = seconds
+    compiled.seconds = time.perf_counter() - start
     return answer, events, compiled
 
 
@@ -193,38 +186,34 @@ class _Ran:
     def __call__(self) -> None:
         log = current()
         if log is not None:
-            log.ran.append(self._specialisation)
-
-
-def _failed_guard(text: str) -> str:
-    """Return the first failed guard of a record of torch's ``recompiles`` log."""
-    for line in text.splitlines():
-        if line.strip().startswith("- "):
-            guard = line.strip().removeprefix("- ")
-            return guard.partition(": ")[2].partition("  #")[0].strip() or guard
-    return text.strip()
+            log.saw_run(self._specialisation)
 
 
 def _classify(answer: Any, code: types.CodeType, module: str, events: list[Break]) -> _Skip | None:
     """Tell what a frame without compiled code means; None: not a matter of the user's code."""
-    from torch._dynamo.types import FrameAction
+    from torch._dynamo.types import FrameAction  # type: ignore[attr-defined]
 
+    frame, _ = _frame_name(code, module)
     where = Location(code.co_filename, code.co_firstlineno, function_name(code.co_name))
     reason = answer.skip_reason or ""
+
+    def skip(kind: Literal["empty", "no tensor", "skip", "limit"], why: str) -> _Skip:
+        return _Skip(kind, frame, Break(where, why, skips_frame=kind == "skip"), answer)
+
     if answer.frame_exec_strategy.cur_action == FrameAction.RUN_ONLY:
-        return _Skip("limit", Break(where, "recompile limit exceeded"), answer)
+        return skip("limit", "recompile limit exceeded")
     if "No ops traced" in reason:
-        return _Skip("empty", None, answer)
+        return skip("empty", reason)
     if reason.startswith("no tensor-related objects"):
-        return _Skip("no tensor", None, answer)
+        return skip("no tensor", reason)
+    if events and not is_machinery(events[-1].where.file):
+        return _Skip("skip", frame, dataclasses.replace(events[-1], skips_frame=True), answer)
     if is_machinery(code.co_filename):
         return None
-    if events:
-        return _Skip("skip", dataclasses.replace(events[-1], skips_frame=True), answer)
     if reason.startswith(("an error was suppressed", "Dynamo decided to skip")):
-        if code.co_flags & (0x20 | 0x200):  # CO_GENERATOR, CO_ASYNC_GENERATOR
+        if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
             reason = "Attempt to trace generator"
-        return _Skip("skip", Break(where, reason.splitlines()[0], skips_frame=True), answer)
+        return skip("skip", reason.splitlines()[0])
     return None
 
 

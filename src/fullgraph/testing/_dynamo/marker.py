@@ -34,8 +34,8 @@ def with_marker(code: CodeType, marker: Callable[[], None]) -> CodeType:
             create_instruction("POP_TOP"),
         ]
 
-    # torch caches by the code object, whose hash is that of its constants, and Dynamo puts dicts and
-    # the like among them: opaque objects stand in for those meanwhile.
+    # torch caches by the code object, whose hash is that of its constants, and Dynamo puts dicts
+    # and the like among them: opaque objects stand in for those meanwhile.
     originals: dict[object, object] = {}
     stand_ins = []
     for constant in code.co_consts:
@@ -45,7 +45,7 @@ def with_marker(code: CodeType, marker: Callable[[], None]) -> CodeType:
             originals[stand_in] = constant
         stand_ins.append(stand_in)
     marked: CodeType
-    marked, _ = transform_code_object(code.replace(co_consts=tuple(stand_ins)), insert)  # type: ignore[arg-type]
+    marked, _ = transform_code_object(code.replace(co_consts=tuple(stand_ins)), insert)
     if not originals:
         return marked
     constants = tuple(

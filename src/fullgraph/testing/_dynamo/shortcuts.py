@@ -51,7 +51,7 @@ def constant_helpers() -> Iterator[None]:
 
         for function in functions:
             if not hasattr(function, "_dynamo_marked_constant"):
-                torch.compiler.assume_constant_result(function)
+                torch.compiler.assume_constant_result(function)  # type: ignore[no-untyped-call]
                 marked.append(function)
     try:
         yield
@@ -66,8 +66,9 @@ def no_guard_profiling() -> Iterator[None]:
     if not (enabled and internals_known()):
         yield
         return
-    from torch._dynamo import guards
+    from torch._dynamo import guards as module
 
+    guards: Any = module
     measure = guards.profile_guard_manager
     guards.profile_guard_manager = lambda *_: 0.0
     try:

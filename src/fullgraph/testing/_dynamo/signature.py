@@ -1,12 +1,14 @@
-"""A frame's arguments in a few words: what a specialisation is keyed on, stable across processes."""
+"""A frame's arguments in a few words, the same in every process."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 import types
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _LONGEST = 200
 _DEEPEST = 4

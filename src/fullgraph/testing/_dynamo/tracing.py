@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from fullgraph.testing._dynamo.breaks import Break, parse_message
 from fullgraph.testing._dynamo.shortcuts import constant_helpers, no_guard_profiling
@@ -44,7 +44,7 @@ class LogTap(logging.Filter):
         self._hear(record.getMessage())
         return record.levelno >= self._enabled
 
-    def __enter__(self) -> LogTap:
+    def __enter__(self) -> Self:
         self._before = self._logger.level
         self._enabled = self._logger.getEffectiveLevel()
         self._logger.addFilter(self)
@@ -87,27 +87,38 @@ def quiet_notices() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tracing(
-    hear_break: Callable[[Break], object],
-    hear_recompile: Callable[[str], object],
-    hear_limit: Callable[[str], object],
-    config: dict[str, Any],
-) -> Iterator[None]:
-    """Trace with our configuration, hearing breaks, failed guards and limits, without notices."""
+def tracing(breaks: list[Break], guards: list[str], config: dict[str, Any]) -> Iterator[None]:
+    """Trace with our configuration and without notices, noting breaks and failed guards."""
     from torch._dynamo import config as dynamo_config
-
-    def hear(text: str) -> None:
-        if (event := parse_message(text)) is not None:
-            hear_break(event)
 
     settings = {"accumulated_recompile_limit": _ACCUMULATED_LIMIT, **config}
     with (
         dynamo_config.patch(**settings),
-        LogTap(BREAK_LOGGER, hear),
-        LogTap(RECOMPILE_LOGGER, hear_recompile),
-        LogTap(LIMIT_LOGGER, hear_limit, level=logging.WARNING),
+        LogTap(BREAK_LOGGER, hear_breaks(breaks)),
+        LogTap(RECOMPILE_LOGGER, lambda text: guards.append(failed_guard(text))),
+        # the limit's warning asks for a setting that the caller has made on purpose
+        LogTap(LIMIT_LOGGER, lambda _: None, level=logging.WARNING),
         constant_helpers(),
         no_guard_profiling(),
         quiet_notices(),
     ):
         yield
+
+
+def hear_breaks(breaks: list[Break]) -> Callable[[str], None]:
+    """Return a function that parses a log message and notes the break that it reports."""
+
+    def hear(text: str) -> None:
+        if (event := parse_message(text)) is not None:
+            breaks.append(event)
+
+    return hear
+
+
+def failed_guard(text: str) -> str:
+    """Return the first failed guard of a record of torch's ``recompiles`` log."""
+    for line in text.splitlines():
+        if line.strip().startswith("- "):
+            guard = line.strip().removeprefix("- ")
+            return guard.partition(": ")[2].partition("  #")[0].strip() or guard
+    return text.strip()

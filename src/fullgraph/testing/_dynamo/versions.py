@@ -13,7 +13,7 @@ NEWEST_KNOWN = (2, 15)
 
 
 class UnknownTorchWarning(UserWarning):
-    """This torch is newer than the releases whose internals are known here."""
+    """The torch in use is newer than the releases whose internals are known here."""
 
 
 @functools.cache

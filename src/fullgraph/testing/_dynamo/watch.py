@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 from fullgraph.testing._dynamo.frames import FrameWatcher
+from fullgraph.testing._dynamo.public import PublicWatcher
 from fullgraph.testing._dynamo.versions import internals_known
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from fullgraph.testing._dynamo.calls import CallLog
 
 _frames = FrameWatcher()
 
 
-def watcher() -> AbstractContextManager[None]:
-    """Return the context in which a compiled call runs."""
+def watching(log: CallLog, name: str, inputs: Any = None) -> AbstractContextManager[None]:
+    """Return the context in which a call, or a block, runs and `log` is told what happens."""
     if internals_known():
         return _frames
-    raise NotImplementedError
+    return PublicWatcher(log, name, inputs)

@@ -1,0 +1,143 @@
+"""Compare what compiled and eager code give: tree, dtype, shape, device, value."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import optree
+import torch
+
+from fullgraph.errors import MismatchError
+
+__all__ = ["assert_same", "copied"]
+
+
+def copied(tree: Any) -> Any:
+    """Return `tree` with its tensors and arrays copied, detached from what happens to them next."""
+
+    def copy_leaf(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(leaf, numpy.ndarray):
+            return leaf.copy()
+        return leaf
+
+    return optree.tree_map(copy_leaf, tree, none_is_leaf=True)
+
+
+def assert_same(
+    actual: Any,
+    expected: Any,
+    *,
+    what: str,
+    name: str,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> None:
+    """Raise a `MismatchError` that names the first leaf in which two trees differ.
+
+    Parameters
+    ----------
+    actual, expected : tree
+        What compiled and what eager code gave.
+    what : str
+        What they are: ``"result"``, ``"argument"``, ``"gradient"``.
+    name : str
+        The function's name, for the message.
+    rtol, atol : float, optional
+        Tolerances for floating tensors. Default: by dtype, as ``torch.testing.assert_close``.
+    """
+    paths, leaves, spec = optree.tree_flatten_with_path(actual, none_is_leaf=True)
+    other_leaves, other_spec = optree.tree_flatten(expected, none_is_leaf=True)
+    if spec != other_spec:
+        raise MismatchError(
+            f"{name}: the compiled {what} has another structure than the eager one:\n"
+            f"  compiled: {spec}\n  eager:    {other_spec}"
+        )
+    for path, leaf, other in zip(paths, leaves, other_leaves, strict=True):
+        where = what + "".join(f"[{entry!r}]" for entry in path)
+        problem = _difference(leaf, other, rtol, atol)
+        if problem:
+            raise MismatchError(f"{name}: compiled and eager differ in {where}: {problem}")
+
+
+def _difference(actual: Any, expected: Any, rtol: float | None, atol: float | None) -> str | None:
+    """Say how two leaves differ; None if they do not."""
+    if isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor):
+        return _tensor_difference(actual, expected, rtol, atol)
+    if type(actual) is not type(expected):
+        return f"compiled is a {_kind(actual)}, eager a {_kind(expected)}"
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(actual, numpy.ndarray | numpy.generic):
+        if actual.dtype != expected.dtype or actual.shape != expected.shape:
+            return (
+                f"compiled {actual.dtype}{list(actual.shape)}, "
+                f"eager {expected.dtype}{list(expected.shape)}"
+            )
+        return None if _array_equal(actual, expected, rtol, atol) else "values differ"
+    if isinstance(actual, float) and math.isnan(actual) and math.isnan(expected):
+        return None
+    if isinstance(actual, bool | int | float | complex | str | bytes):
+        return None if actual == expected else f"compiled {actual!r}, eager {expected!r}"
+    return _object_difference(actual, expected, rtol, atol)
+
+
+def _tensor_difference(
+    actual: torch.Tensor, expected: torch.Tensor, rtol: float | None, atol: float | None
+) -> str | None:
+    for label, one, two in (
+        ("dtype", actual.dtype, expected.dtype),
+        ("shape", list(actual.shape), list(expected.shape)),
+        ("device", actual.device, expected.device),
+        ("requires_grad", actual.requires_grad, expected.requires_grad),
+    ):
+        if one != two:
+            return f"compiled has {label} {one}, eager {two}"
+    if rtol is not None or atol is not None:
+        rtol, atol = rtol or 0.0, atol or 0.0
+    try:
+        torch.testing.assert_close(
+            actual.detach(), expected.detach(), rtol=rtol, atol=atol, equal_nan=True
+        )
+    except AssertionError as error:
+        return str(error)
+    return None
+
+
+def _array_equal(actual: Any, expected: Any, rtol: float | None, atol: float | None) -> bool:
+    numpy = sys.modules["numpy"]
+    if not numpy.issubdtype(actual.dtype, numpy.inexact):
+        return bool(numpy.array_equal(actual, expected))
+    default = 4 * float(numpy.finfo(actual.dtype).eps) ** 0.5
+    tolerance = default if rtol is None and atol is None else (rtol or 0.0)
+    return bool(numpy.allclose(actual, expected, tolerance, atol or 0.0, equal_nan=True))
+
+
+def _object_difference(
+    actual: Any, expected: Any, rtol: float | None, atol: float | None
+) -> str | None:
+    """Compare two objects of one type by their attributes, where they have no equality."""
+    if actual is expected or isinstance(actual, type):
+        return None if actual is expected else f"compiled {actual!r}, eager {expected!r}"
+    mine, theirs = getattr(actual, "__dict__", None), getattr(expected, "__dict__", None)
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        if mine.keys() != theirs.keys():
+            return f"compiled has attributes {sorted(mine)}, eager {sorted(theirs)}"
+        for key in mine:
+            if problem := _difference(mine[key], theirs[key], rtol, atol):
+                return f".{key}: {problem}"
+        return None
+    if "__eq__" not in {name for cls in type(actual).__mro__[:-1] for name in vars(cls)}:
+        return None  # nothing to compare them by
+    try:
+        same = bool(actual == expected)
+    except (TypeError, ValueError, RuntimeError):  # an equality that is not a truth value
+        return None
+    return None if same else f"compiled {actual!r}, eager {expected!r}"
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

@@ -1,0 +1,95 @@
+"""Find what is tagged in the modules that a test looks its functions up in."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fullgraph.testing._compiled import CompiledFunction
+from fullgraph.testing._names import display_name
+from fullgraph.testing._tags import Tag, tag_of, tagged_methods
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+__all__ = ["Target", "tagged_targets", "upstream_tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A tagged callable, and the name under which it is looked up."""
+
+    owner: ModuleType | type
+    name: str
+    raw: Any
+    """The attribute as it stands: a staticmethod or classmethod object is not unwrapped."""
+    func: Any
+    """The callable below it."""
+    tag: Tag
+
+    @property
+    def display_name(self) -> str:
+        """``module:qualname``, of the class that the tag is for where it is a method."""
+        if isinstance(self.owner, type):
+            return f"{self.owner.__module__}:{self.owner.__qualname__}.{self.name}"
+        return display_name(self.func)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether the owner is a class that has the method from a parent."""
+        return isinstance(self.owner, type) and self.name not in vars(self.owner)
+
+
+def upstream_tables() -> tuple[dict[Any, Any], ...]:
+    """Return the tables of tags of array-api-extra and of every vendored copy that is loaded."""
+    tables = []
+    for name, module in list(sys.modules.items()):
+        if name.endswith(("array_api_extra.testing._testing", "array_api_extra._lib._testing")):
+            table = getattr(module, "_ufuncs_tags", None)
+            if isinstance(table, dict):
+                tables.append(table)
+    return tuple(tables)
+
+
+def tagged_targets(module: ModuleType) -> Iterator[Target]:
+    """Give what is tagged in a test module, its ``lazy_xp_modules``, and the classes in both."""
+    modules = [module, *getattr(module, "lazy_xp_modules", [])]
+    tables = upstream_tables()
+    classes: set[type] = set()
+    seen: set[tuple[int, str]] = set()
+    for owner in modules:
+        for name, value in list(vars(owner).items()):
+            if isinstance(value, type):
+                classes.add(value)
+                continue
+            # inside another context the attribute is already wrapped; what is below has the tag
+            func = value.__wrapped__ if isinstance(value, CompiledFunction) else value
+            tag = tag_of(func, tables)
+            if tag is not None and (id(owner), name) not in seen:
+                seen.add((id(owner), name))
+                yield Target(owner, name, value, func, tag)
+    for cls in classes:
+        yield from _upstream_methods(cls)
+    for method in tagged_methods(classes):
+        raw = inspect.getattr_static(method.cls, method.name)
+        yield Target(method.cls, method.name, raw, _below(raw), method.tag)
+
+
+def _upstream_methods(cls: type) -> Iterator[Target]:
+    """Give the methods that array-api-extra tagged for this very class."""
+    for name, raw in list(vars(cls).items()):
+        func = _below(raw)
+        attributes = getattr(func, "__dict__", None)
+        tags = attributes.get("_lazy_xp_function") if isinstance(attributes, dict) else None
+        # A function that a class merely holds (`class naked: f = mymodule.f`) is not its method.
+        if isinstance(tags, dict) and tags.get("owner") is cls:
+            tag = tag_of(func)
+            assert tag is not None, "the tag was read above"
+            yield Target(cls, name, raw, func, tag)
+
+
+def _below(raw: Any) -> Any:
+    return raw.__func__ if isinstance(raw, staticmethod | classmethod) else raw

@@ -1,0 +1,94 @@
+"""Watch calls through public API alone: for a torch whose internals are not known to us.
+
+What torch says in its logs (those of ``torch._logging.set_logs``) is heard while a call runs, and
+graphs are counted by the backend. Dynamo says nothing when it reuses compiled code: a call that
+says nothing is charged with the sites that a call of the same inputs was charged with before, or,
+if its inputs are new, with every site of the function so far, an upper bound. One call runs at a
+time, over all threads, since the logs are the process's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from fullgraph.testing._dynamo.breaks import Break, Location
+from fullgraph.testing._dynamo.calls import Specialisation
+from fullgraph.testing._dynamo.signature import describe, shorten
+from fullgraph.testing._dynamo.tracing import (
+    BREAK_LOGGER,
+    LIMIT_LOGGER,
+    RECOMPILE_LOGGER,
+    LogTap,
+    failed_guard,
+    hear_breaks,
+    quiet_notices,
+)
+
+if TYPE_CHECKING:
+    from fullgraph.testing._dynamo.calls import CallLog
+
+_one_at_a_time = threading.RLock()
+
+
+class PublicWatcher(AbstractContextManager[None]):
+    """Watches one call, and tells its log what it heard when the call is over."""
+
+    def __init__(self, log: CallLog, name: str, inputs: Any) -> None:
+        self._log, self._name, self._inputs = log, name, inputs
+        self._breaks: list[Break] = []
+        self._guards: list[str] = []
+        self._limits: list[str] = []
+        self._undo = contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        from torch._dynamo import config
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_one_at_a_time)
+            stack.enter_context(config.patch(**self._log.config))
+            stack.enter_context(LogTap(BREAK_LOGGER, hear_breaks(self._breaks)))
+            stack.enter_context(
+                LogTap(RECOMPILE_LOGGER, lambda text: self._guards.append(failed_guard(text)))
+            )
+            stack.enter_context(LogTap(LIMIT_LOGGER, self._hear_limit, level=logging.WARNING))
+            stack.enter_context(quiet_notices())
+            self._undo = stack.pop_all()
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+        memory: dict[Any, Any] = self._log.skips if self._log.skips is not None else {}
+        signature = describe(self._inputs, identities=True)
+        compiled = self._log.graphs_compiled > 0 or bool(self._breaks)
+        if compiled:
+            self._remember(memory, signature)
+        known = memory.get(signature)
+        items = [known] if known is not None else list(memory.values())
+        for item in items:
+            self._log.saw_run(item) if self._log.graphs_run else self._tell_skips(item)
+        if self._limits and self._log.limits is not None:
+            self._log.limits[self._name] = self._limits[0]  # type: ignore[index]
+        if self._log.limits and not self._log.graphs_run:
+            where = Location("?", 0, self._name.rpartition(":")[2])
+            self._log.saw_limit(self._name, Break(where, "recompile limit exceeded"))
+
+    def _remember(self, memory: dict[Any, Any], signature: str) -> None:
+        item = Specialisation(self._name, False, shorten(describe(self._inputs)))
+        item.guard = self._guards[0] if self._guards else None
+        item.breaks.extend(self._breaks)
+        item.graphs = self._log.graphs_compiled
+        memory[signature] = item
+        if item.graphs:
+            self._log.saw_compiled(item)
+
+    def _tell_skips(self, item: Specialisation) -> None:
+        for event in item.breaks:
+            if event.skips_frame:
+                self._log.saw_skip(self._name, event)
+
+    def _hear_limit(self, text: str) -> None:
+        if "hit config" in text and "limit" in text:
+            self._limits.append(text)
