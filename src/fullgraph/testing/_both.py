@@ -40,6 +40,8 @@ class Both:
         if isinstance(func, torch.nn.Module):
             self._leaves += [p for p in func.parameters() if p.requires_grad] if grad else []
         tree: tuple[tuple[Any, ...], dict[str, Any]] = (args, kwargs)
+        self._args: tuple[Any, ...]
+        self._kwargs: dict[str, Any]
         self._args, self._kwargs = self._differentiable(tree) if grad else tree
         self._saved = Snapshot(self._args, self._kwargs)
 
