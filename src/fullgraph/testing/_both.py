@@ -64,7 +64,8 @@ class Both:
         args, kwargs = self._args, self._kwargs
         if self._grad:
             tree: Any = (args, kwargs)
-            args, kwargs = optree.tree_map(self._branch, tree, none_is_leaf=True)
+            branched: Any = optree.tree_map(self._branch, tree, none_is_leaf=True)
+            args, kwargs = branched
         try:
             value = func(*args, **kwargs)
         except CaptureError:
