@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 200
 _DEEPEST = 4
+_PLAIN = (bool, int, float, complex, str, bytes)
+_CONTAINERS = (list, tuple, set, frozenset)
 
 
 def describe_frame(local_values: Mapping[str, Any], *, identities: bool = False) -> str:
@@ -48,38 +50,43 @@ def shorten(text: str) -> str:
 
 
 def describe(value: Any, identities: bool = False, depth: int = 0) -> str:
-    """Describe one value: tensors and arrays by dtype and shape, Python values by repr."""
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        if type(value).__module__ == "builtins":
-            return repr(value)
-    elif _is_tensor(value):
-        return _describe_tensor(value)
-    elif isinstance(value, list | tuple | set | frozenset) and depth < _DEEPEST:
-        inner = ", ".join(describe(item, identities, depth + 1) for item in value)
-        return f"{type(value).__name__}({inner})"
-    elif isinstance(value, dict) and depth < _DEEPEST:
-        inner = ", ".join(f"{k!r}: {describe(v, identities, depth + 1)}" for k, v in value.items())
-        return f"{{{inner}}}"
-    elif isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+    """Describe one value: tensors and arrays by dtype and shape, Python values by repr.
+
+    No code of the user's runs: attributes and representations of unknown objects are not asked for.
+    """
+    if value is None or type(value) in _PLAIN:
+        return repr(value)
+    if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
         name = f"{value.__module__}.{value.__qualname__}"
         return f"{name}@{id(value):x}" if identities else name
-    elif isinstance(value, types.ModuleType):
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    if isinstance(value, torch.Tensor):
+        return _describe_tensor(value)
+    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
+        # a NumPy scalar is a value to Dynamo; an array is its dtype and shape
+        text = f"{type(value).__name__} {value.dtype}{list(value.shape)}"
+        return f"{text} {value!r}" if isinstance(value, numpy.generic) else text
+    if type(value) in _CONTAINERS and depth < _DEEPEST:
+        inner = ", ".join(describe(item, identities, depth + 1) for item in value)
+        return f"{type(value).__name__}({inner})"
+    if type(value) is dict and depth < _DEEPEST:
+        inner = ", ".join(
+            f"{describe(k, identities, depth + 1)}: {describe(v, identities, depth + 1)}"
+            for k, v in value.items()
+        )
+        return f"{{{inner}}}"
+    if isinstance(value, types.ModuleType):
         return value.__name__
-    elif isinstance(value, types.CellType):
-        return "cell"
-    return _describe_other(value, identities)
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "untyped_storage") and hasattr(value, "requires_grad")
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    return f"{kind}@{id(value):x}" if identities else kind
 
 
 def _describe_tensor(value: Any) -> str:
     dtype = str(value.dtype).removeprefix("torch.")
     text = f"{dtype}{list(value.shape)}"
     if str(value.layout) != "torch.strided":
-        return f"{text} {value.layout}"
-    if not value.is_contiguous():
+        text += f" {value.layout}"
+    elif not value.is_contiguous():
         text += f" strides {list(value.stride())}"
     if value.device.type != "cpu":
         text += f" {value.device}"
@@ -87,12 +94,3 @@ def _describe_tensor(value: Any) -> str:
         text += " grad"
     kind = type(value)
     return text if kind.__name__ == "Tensor" else f"{kind.__name__} {text}"
-
-
-def _describe_other(value: Any, identities: bool) -> str:
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
-    if isinstance(shape, tuple) and dtype is not None:
-        # a NumPy scalar is a value to Dynamo; an array is its dtype and shape
-        return f"{kind} {dtype}{list(shape)}" + (f" {value!r}" if shape == () else "")
-    return f"{kind}@{id(value):x}" if identities else kind
