@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import UsageError
 from fullgraph.testing._dynamo.backends import check_backend
-from fullgraph.testing._dynamo.frames import WRAPPERS
 from fullgraph.testing._dynamo.versions import torch_release
 from fullgraph.testing._modes import Budget, Mode, parse_mode
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from fullgraph.testing._torch_call import CompiledCall
 
 __all__ = ["CompiledFunction", "compiled"]
-
-WRAPPERS.add(__file__)
 
 DEFAULT_RECOMPILE_LIMIT = 256
 """High enough that a parametrised test is held to its code and not to the limit; see the docs."""

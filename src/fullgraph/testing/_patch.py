@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from fullgraph.errors import MissingBackendError, UsageError
 from fullgraph.testing._compiled import CompiledFunction
 from fullgraph.testing._discover import Target, tagged_targets, upstream_tables
-from fullgraph.testing._dynamo.frames import WRAPPERS
 from fullgraph.testing._modes import ACCEPTED, Mode, parse_mode
 from fullgraph.testing._tags import ATTRIBUTE, Tag
 from fullgraph.testing._tally import publish_unreached
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from fullgraph.testing._torch_call import CompiledCall
 
 __all__ = ["patch_lazy_xp_functions", "set_default_mode"]
-
-WRAPPERS.add(__file__)
 
 _default_mode: Mode | None = None
 

@@ -108,9 +108,14 @@ def user_stack(stack: Sequence[Location]) -> tuple[Location, ...]:
     return tuple(stack[start:end])
 
 
+def is_own(file: str) -> bool:
+    """Whether a file belongs to `fullgraph.testing`."""
+    return file.startswith(_OWN + os.sep)
+
+
 def is_machinery(file: str) -> bool:
     """Whether a file belongs to torch (not, say, ``array_api_compat/torch``) or to fullgraph."""
-    if file.startswith(_OWN + os.sep):
+    if is_own(file):
         return True
     torch = sys.modules.get("torch")
     home = os.path.dirname(torch.__file__ or "") if torch is not None else ""

@@ -47,6 +47,7 @@ class PublicWatcher(AbstractContextManager[None]):
     def __enter__(self) -> None:
         from torch._dynamo import config
 
+        self._log.saw_frame()  # whether a frame will be traced is not known in time
         with contextlib.ExitStack() as stack:
             stack.enter_context(_one_at_a_time)
             stack.enter_context(config.patch(**self._log.config))
