@@ -9,6 +9,7 @@ from fullgraph.testing._dynamo.backends import check_backend
 from fullgraph.testing._dynamo.frames import WRAPPERS
 from fullgraph.testing._dynamo.versions import torch_release
 from fullgraph.testing._modes import Budget, Mode, parse_mode
+from fullgraph.testing._options import DEFAULT_RECOMPILE_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["CompiledFunction", "compiled"]
 
 WRAPPERS.add(__file__)
-
-DEFAULT_RECOMPILE_LIMIT = 256
-"""High enough that a parametrised test is held to its code and not to the limit; see the docs."""
 
 
 class CompiledFunction:

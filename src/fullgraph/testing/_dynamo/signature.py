@@ -71,7 +71,12 @@ def describe(value: Any, identities: bool = False, depth: int = 0) -> str:
 
 
 def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "untyped_storage") and hasattr(value, "requires_grad")
+    # a class has the attributes of its instances, as descriptors
+    return (
+        not isinstance(value, type)
+        and hasattr(value, "untyped_storage")
+        and hasattr(value, "requires_grad")
+    )
 
 
 def _describe_tensor(value: Any) -> str:
