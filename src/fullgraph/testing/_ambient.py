@@ -9,12 +9,11 @@ from fullgraph.testing._dynamo.calls import CallLog
 from fullgraph.testing._dynamo.errors import break_of
 from fullgraph.testing._modes import Mode
 from fullgraph.testing._records import Outcome, Specialisation, merge_sites
-from fullgraph.testing._tally import Call
+from fullgraph.testing._tally import Call, publish
 
 if TYPE_CHECKING:
     from fullgraph.testing._dynamo.breaks import Break
     from fullgraph.testing._dynamo.calls import Specialisation as Compiled
-    from fullgraph.testing._tally import Recorder
 
 __all__ = ["AmbientLog"]
 
@@ -22,16 +21,13 @@ __all__ = ["AmbientLog"]
 class AmbientLog(CallLog):
     """Hands everything on at once, frame by frame: no call of ours will end and sum it up.
 
-    Each function whose frame Dynamo compiled is a function of the record.
+    Each function whose frame Dynamo compiled is a function of the record, of every open block's:
+    the log of one of them hears what there is.
     """
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
 
     def _add(self, frame: str, outcome: Outcome | None, **what: Any) -> None:
         name = frame.partition(" resumed at line ")[0]
-        self._recorder.add(Call(name, Mode.COMPILE, "user", outcome, **what))
+        publish(Call(name, Mode.COMPILE, "user", outcome, **what))
 
     def saw_run(self, item: Compiled) -> None:
         """Count a call, or what follows a break of one."""
@@ -47,7 +43,7 @@ class AmbientLog(CallLog):
 
     def saw_compiled(self, item: Compiled) -> None:
         """Count a compilation."""
-        made = Specialisation(item.frame, item.signature, item.guard)
+        made = Specialisation(item.frame, item.signature, item.guard, not item.resumes)
         self._add(
             item.frame, None, compiled=(made,), graphs=item.graphs, compile_seconds=item.seconds
         )

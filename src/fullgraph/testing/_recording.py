@@ -68,7 +68,7 @@ def record() -> Iterator[Recording]:
 
     torch_release()
     recorder = Recorder()
-    log = AmbientLog(recorder)
+    log = AmbientLog()
     open_recorder(recorder)
     open_block(log)
     try:

@@ -93,6 +93,8 @@ class Specialisation:
     """The frame's arguments: dtype and shape of tensors, values of Python scalars."""
     guard: str | None = None
     """The failed guard that caused this compilation; None for the first of its frame."""
+    own: bool = True
+    """Whether the frame is the function itself, not a callee or what follows a break."""
     repeat: int = 0
     """Tells apart specialisations of equal signature, which something else distinguishes."""
 
@@ -138,8 +140,8 @@ class FunctionRecord:
 
     @property
     def compiles(self) -> int:
-        """Specialisations of the function's own frame, not of what follows a break."""
-        return sum(" resumed at line " not in item.frame for item in self.specialisations)
+        """Specialisations of the function itself, not of callees or what follows a break."""
+        return sum(item.own for item in self.specialisations)
 
     @property
     def recompiles(self) -> int:

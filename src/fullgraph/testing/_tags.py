@@ -143,7 +143,7 @@ def _tag_method(func: tuple[Any, ...], tag: Tag) -> None:
         found = inspect.getattr_static(cls, name)
     except AttributeError:
         raise UntaggableError(f"class {cls.__qualname__} has no attribute {name!r}") from None
-    if not callable(getattr(cls, name)):
+    if not callable(getattr(cls, name, None)):  # a property may refuse to be read
         raise UntaggableError(
             f"{cls.__qualname__}.{name} is {found!r}, which cannot be called: tag a method"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ class Tally:
         repeat = 0
         while (item.frame, item.signature, repeat) in self._compiled:
             repeat += 1
-        item = Specialisation(item.frame, item.signature, item.guard, repeat)
+        item = dataclasses.replace(item, repeat=repeat)
         self._compiled[item.key] = item
 
     @property

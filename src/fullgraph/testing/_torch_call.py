@@ -48,8 +48,12 @@ __all__ = ["CompiledCall", "Settings"]
 
 WRAPPERS.add(__file__)
 
-DEFAULT_CONFIG: dict[str, Any] = {"trace_numpy": False}
-"""NumPy tracing turns NumPy scalars into 0-d arrays, which changes the dtype of results."""
+DEFAULT_CONFIG: dict[str, Any] = {
+    # NumPy tracing turns NumPy scalars into 0-d arrays, which changes the dtype of results
+    "trace_numpy": False,
+    # no budget of ours is kept by this limit, which counts over all functions that share a callee
+    "accumulated_recompile_limit": 1 << 20,
+}
 
 
 class Settings:

@@ -22,6 +22,8 @@ class Specialisation:
     """Whether the frame is the rest of a function after a graph break."""
     signature: str
     """What the frame's arguments looked like, stable between processes."""
+    own: bool = True
+    """Whether the frame is the first of its call: the compiled function itself."""
     guard: str | None = None
     """The guard whose failure led to this compilation; None for the first of its frame."""
     breaks: list[Break] = field(default_factory=list)
@@ -53,6 +55,11 @@ class CallLog:
     graphs_run: int = 0
     seconds: float = 0.0
     """Time spent in Dynamo and the backend: tracing, guards, compiling."""
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was heard yet, so that the next frame is the function itself."""
+        return not (self.ran or self.compiled or self.skipped or self.over_limit or self.empty)
 
     def saw_run(self, item: Specialisation) -> None:
         """Hear that compiled code of a specialisation starts."""

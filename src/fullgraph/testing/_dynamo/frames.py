@@ -132,18 +132,20 @@ def _traced(
     guards: list[str] = []
     made: list[Specialisation] = []
     name, resumes = _frame_name(code, module)
+    own = log.untouched and not resumes
 
     def mark(old: types.CodeType, new: types.CodeType, /) -> types.CodeType | None:
         if old is not code:
             return None
-        item = Specialisation(name, resumes, describe_frame(frame.f_locals))
+        item = Specialisation(name, resumes, describe_frame(frame.f_locals), own)
         item.graphs = sum(called.startswith("__compiled_fn") for called in new.co_names)
         made.append(item)
         return with_marker(new, _Ran(item))
 
     start = time.perf_counter()
     try:
-        with compile_lock, tracing(events, guards, log.config):
+        config = None if log.skips is None else log.config
+        with compile_lock, tracing(events, guards, config):
             hook = register_bytecode_hook(mark)  # type: ignore[arg-type]
             try:
                 answer = convert()
@@ -167,9 +169,10 @@ def _frame_name(code: types.CodeType, module: str) -> tuple[str, bool]:
 
     Two breaks of one line leave two rests of the same name: a digest of the code tells them apart.
     """
-    name = function_name(code.co_name)
-    if name == code.co_name:
-        return f"{module}:{code.co_qualname}", False
+    outer, dot, last = code.co_qualname.rpartition(".")
+    name = f"{outer}{dot}{function_name(last)}"
+    if name == code.co_qualname:
+        return f"{module}:{name}", False
     line = code.co_name.rpartition("_")[2]
     digest = hashlib.sha256(code.co_code).hexdigest()[:4]
     return f"{module}:{name} resumed at line {line} ({digest})", True

@@ -10,25 +10,26 @@ time, over all threads, since the logs are the process's.
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.testing._dynamo.breaks import Break, Location
-from fullgraph.testing._dynamo.calls import Specialisation
+from fullgraph.testing._dynamo.calls import Specialisation, current
 from fullgraph.testing._dynamo.signature import describe, shorten
 from fullgraph.testing._dynamo.tracing import (
     BREAK_LOGGER,
     LIMIT_LOGGER,
-    RECOMPILE_LOGGER,
     LogTap,
-    failed_guard,
+    failed_guards,
     hear_breaks,
+    quiet_logs,
     quiet_notices,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fullgraph.testing._dynamo.calls import CallLog
 
 _one_at_a_time = threading.RLock()
@@ -39,6 +40,7 @@ class PublicWatcher(AbstractContextManager[None]):
 
     def __init__(self, log: CallLog, name: str, inputs: Any) -> None:
         self._log, self._name, self._inputs = log, name, inputs
+        self._is_call = log.skips is not None
         self._breaks: list[Break] = []
         self._guards: list[str] = []
         self._limits: list[str] = []
@@ -48,15 +50,23 @@ class PublicWatcher(AbstractContextManager[None]):
         from torch._dynamo import config
 
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_one_at_a_time)
-            stack.enter_context(config.patch(**self._log.config))
-            stack.enter_context(LogTap(BREAK_LOGGER, hear_breaks(self._breaks)))
+            if self._is_call:  # a block only listens, in all threads
+                stack.enter_context(_one_at_a_time)
+                stack.enter_context(config.patch(**self._log.config))
+                stack.enter_context(quiet_logs())
+                stack.enter_context(quiet_notices())
+            hear_break = hear_breaks(self._breaks)
+            stack.enter_context(LogTap(BREAK_LOGGER, lambda text: self._mine(hear_break, text)))
+            stack.enter_context(failed_guards(self._guards))
             stack.enter_context(
-                LogTap(RECOMPILE_LOGGER, lambda text: self._guards.append(failed_guard(text)))
+                LogTap(LIMIT_LOGGER, lambda text: self._mine(self._hear_limit, text))
             )
-            stack.enter_context(LogTap(LIMIT_LOGGER, self._hear_limit, level=logging.WARNING))
-            stack.enter_context(quiet_notices())
             self._undo = stack.pop_all()
+
+    def _mine(self, hear: Callable[[str], None], text: str) -> None:
+        """Hear a call's own thread, or for a block all that is part of no call."""
+        if current() is self._log:
+            hear(text)
 
     def __exit__(self, *_: object) -> None:
         self._undo.close()

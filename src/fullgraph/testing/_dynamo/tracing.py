@@ -7,9 +7,12 @@ another thread that compiles.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
+import sys
+import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fullgraph.testing._dynamo.breaks import Break, parse_message
 from fullgraph.testing._dynamo.shortcuts import constant_helpers, no_guard_profiling
@@ -20,48 +23,80 @@ if TYPE_CHECKING:
 BREAK_LOGGER = "torch._dynamo.symbolic_convert.__graph_breaks"
 RECOMPILE_LOGGER = "torch._dynamo.guards.__recompiles"
 LIMIT_LOGGER = "torch._dynamo.convert_frame"
-
-# No budget of ours is kept by this limit, which counts over all functions that share a callee.
-_ACCUMULATED_LIMIT = 1 << 20
-
+ITEM_LOGGER = "torch._dynamo.variables.tensor"
+TRACE_LOGGER = "torch.__trace"
 
 class LogTap(logging.Filter):
     """Hear what one of torch's loggers says while it is open, and let nothing more of it out.
 
     A filter on the logger itself sees each record in the thread that made it, before any handler.
+    Taps of one logger may overlap in any order: its level is put back with the last of them.
     """
 
-    def __init__(self, name: str, hear: Callable[[str], object], level: int = logging.DEBUG):
+    _lock = threading.Lock()
+    _open: ClassVar[dict[str, list[LogTap]]] = {}
+    _levels: ClassVar[dict[str, tuple[int, int]]] = {}
+    """Level, and effective level, of the logger before its first tap."""
+
+    def __init__(self, name: str, hear: Callable[[str], object]) -> None:
         super().__init__()
         self._logger = logging.getLogger(name)
         self._hear = hear
-        self._level = level
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Hear the record; pass it on only if its level was enabled without us."""
-        if record.levelno < self._level:
-            return True
         self._hear(record.getMessage())
-        return record.levelno >= self._enabled
+        levels = self._levels.get(self._logger.name)
+        return levels is None or record.levelno >= levels[1]
 
     def __enter__(self) -> Self:
-        self._before = self._logger.level
-        self._enabled = self._logger.getEffectiveLevel()
-        self._logger.addFilter(self)
-        if self._enabled > self._level:
-            self._logger.setLevel(self._level)
+        logger = self._logger
+        with self._lock:
+            taps = self._open.setdefault(logger.name, [])
+            if not taps:
+                self._levels[logger.name] = logger.level, logger.getEffectiveLevel()
+                if logger.getEffectiveLevel() > logging.DEBUG:
+                    logger.setLevel(logging.DEBUG)
+            taps.append(self)
+            # in front: the filter that refuses a record keeps it from those behind it
+            logger.filters.insert(0, self)
         return self
 
     def __exit__(self, *_: object) -> None:
+        logger = self._logger
+        with self._lock:
+            logger.removeFilter(self)
+            taps = self._open[logger.name]
+            taps.remove(self)
+            if not taps:
+                logger.setLevel(self._levels.pop(logger.name)[0])
+
+
+class _Hush(logging.Filter):
+    """Silence the records of one logger in which a text is found."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__()
+        self._logger, self._text = logging.getLogger(name), text
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Refuse what is to be silent."""
+        return self._text not in record.getMessage()
+
+    def __enter__(self) -> None:
+        self._logger.addFilter(self)
+
+    def __exit__(self, *_: object) -> None:
         self._logger.removeFilter(self)
-        self._logger.setLevel(self._before)
 
 
-# The group name makes the entries ours alone: removing them cannot remove one of the user's.
+# The name of the group makes each entry that of one context alone: adding it moves no other, and
+# removing it can remove neither one of the user's nor one of another thread.
 _NOTICES = (
-    {"module": r"(?P<fullgraph>torch)(\..*)?\Z"},
-    {"message": r"(?P<fullgraph>Dynamo) detected a call to a `functools\.lru_cache`"},
+    ("module", r"(?P<fullgraph_{}>torch)(\..*)?\Z"),
+    ("message", r"(?P<fullgraph_{}>Dynamo) detected a call to a `functools\.lru_cache`"),
 )
+_numbers = itertools.count()
 
 
 @contextlib.contextmanager
@@ -73,8 +108,9 @@ def quiet_notices() -> Iterator[None]:
     stack level. A warning of a module that the user's code imports while it is traced passes.
     """
     ours = []
-    for notice in _NOTICES:
-        warnings.filterwarnings("ignore", **notice)  # type: ignore[arg-type]
+    number = next(_numbers)
+    for field, pattern in _NOTICES:
+        warnings.filterwarnings("ignore", **{field: pattern.format(number)})  # type: ignore[arg-type]
         ours.append(warnings.filters[0])
     try:
         yield
@@ -87,20 +123,43 @@ def quiet_notices() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tracing(breaks: list[Break], guards: list[str], config: dict[str, Any]) -> Iterator[None]:
-    """Trace with our configuration and without notices, noting breaks and failed guards."""
+def tracing(
+    breaks: list[Break], guards: list[str], config: dict[str, Any] | None
+) -> Iterator[None]:
+    """Trace with our configuration and without notices, noting breaks and failed guards.
+
+    Without a configuration the frame is one of the user's own torch.compile: it is only listened to.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(LogTap(BREAK_LOGGER, hear_breaks(breaks)))
+        stack.enter_context(failed_guards(guards))
+        if config is not None:
+            stack.enter_context(_ours(config))
+        yield
+
+
+@contextlib.contextmanager
+def _ours(config: dict[str, Any]) -> Iterator[None]:
+    """Apply our configuration and shortcuts, and keep torch from talking about itself."""
     from torch._dynamo import config as dynamo_config
 
-    settings = {"accumulated_recompile_limit": _ACCUMULATED_LIMIT, **config}
     with (
-        dynamo_config.patch(**settings),
-        LogTap(BREAK_LOGGER, hear_breaks(breaks)),
-        LogTap(RECOMPILE_LOGGER, lambda text: guards.append(failed_guard(text))),
-        # the limit's warning asks for a setting that the caller has made on purpose
-        LogTap(LIMIT_LOGGER, lambda _: None, level=logging.WARNING),
+        dynamo_config.patch(**config),
+        quiet_logs(),
         constant_helpers(),
         no_guard_profiling(),
         quiet_notices(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Silence logged advice to change settings that the caller has made on purpose."""
+    with (
+        _Hush(LIMIT_LOGGER, "hit config.recompile_limit"),
+        _Hush(ITEM_LOGGER, "Graph break from `Tensor.item()`"),
+        no_foreign_trace(),
     ):
         yield
 
@@ -113,6 +172,49 @@ def hear_breaks(breaks: list[Break]) -> Callable[[str], None]:
             breaks.append(event)
 
     return hear
+
+
+@contextlib.contextmanager
+def failed_guards(guards: list[str]) -> Iterator[None]:
+    """Note the failed guard of every recompilation.
+
+    Torch logs it only if the artifact "recompiles" is switched on, and asks a private object for
+    that; where it is not found, recompiles have no guard.
+    """
+    internal: Any = sys.modules.get("torch._logging._internal")
+    names = getattr(getattr(internal, "log_state", None), "artifact_names", None)
+    switch = isinstance(names, set) and "recompiles" not in names
+
+    def hear(text: str) -> None:
+        guards.append(failed_guard(text))
+
+    with LogTap(RECOMPILE_LOGGER, hear), LogTap(RECOMPILE_LOGGER + "_verbose", hear):
+        if not switch:
+            yield
+            return
+        names.add("recompiles")
+        try:
+            yield
+        finally:
+            names.discard("recompiles")
+
+
+@contextlib.contextmanager
+def no_foreign_trace() -> Iterator[None]:
+    """Take handlers of pytest off torch's trace logger, which traces as soon as it has a handler.
+
+    Pytest attaches its own to loggers that do not propagate: thousands of empty records per test
+    would be made for nobody, and shown with each failure.
+    """
+    logger = logging.getLogger(TRACE_LOGGER)
+    foreign = [h for h in logger.handlers if type(h).__module__.startswith("_pytest.")]
+    for handler in foreign:
+        logger.removeHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in foreign:
+            logger.addHandler(handler)
 
 
 def failed_guard(text: str) -> str:
