@@ -15,6 +15,7 @@ __all__ = [
     "MissingBackendError",
     "NothingCompiledError",
     "RecompileError",
+    "TorchBugError",
     "UntaggableError",
     "UsageError",
 ]
@@ -62,3 +63,7 @@ class NothingCompiledError(CaptureError):
 
 class MismatchError(CaptureError):
     """The compiled result differs from the eager one in tree, dtype, shape, device or value."""
+
+
+class TorchBugError(CaptureError):
+    """A call met a known bug of torch, and the run was asked to fail on those."""

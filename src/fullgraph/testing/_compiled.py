@@ -8,6 +8,7 @@ from fullgraph.errors import UsageError
 from fullgraph.testing._dynamo.backends import check_backend
 from fullgraph.testing._dynamo.versions import torch_release
 from fullgraph.testing._modes import Budget, Mode, parse_mode
+from fullgraph.testing._options import DEFAULT_RECOMPILE_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from fullgraph.testing._torch_call import CompiledCall
 
 __all__ = ["CompiledFunction", "compiled"]
-
-DEFAULT_RECOMPILE_LIMIT = 256
-"""High enough that a parametrised test is held to its code and not to the limit; see the docs."""
 
 
 class CompiledFunction:

@@ -12,7 +12,13 @@ if TYPE_CHECKING:
 
     from fullgraph.testing._records import BreakSite
 
-__all__ = ["describe_site", "graph_break_message", "not_whole_message", "recompile_message"]
+__all__ = [
+    "describe_site",
+    "graph_break_message",
+    "not_whole_message",
+    "recompile_message",
+    "torch_bug_message",
+]
 
 _MOST_SITES = 8
 
@@ -71,4 +77,14 @@ def recompile_message(name: str, count: int, budget: float, guards: Sequence[str
     return (
         f"{name} was compiled again {count} time{'s' * (count != 1)}, {allowed}; failed guards:\n"
         f"{listed}\nMake what varies a tensor, or allow it: allow_recompiles={count}"
+    )
+
+
+def torch_bug_message(name: str, sites: Sequence[BreakSite]) -> str:
+    """Return the message of a `TorchBugError`."""
+    bugs = ", ".join(sorted({str(site.torch_bug) for site in sites}))
+    return (
+        f"{name} meets a known bug of torch ({bugs}):\n{_sites(sites)}\n"
+        "Work around it in this line, use a torch without the bug, "
+        "or let it pass: --fg-torch-bugs=pass"
     )

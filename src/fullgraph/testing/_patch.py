@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from fullgraph.errors import MissingBackendError, UsageError
 from fullgraph.testing._compiled import CompiledFunction
 from fullgraph.testing._discover import Target, tagged_targets, upstream_tables
-from fullgraph.testing._modes import ACCEPTED, Mode, parse_mode
-from fullgraph.testing._tags import ATTRIBUTE, Tag
+from fullgraph.testing._modes import ACCEPTED, Budget, Mode, parse_mode
+from fullgraph.testing._names import display_name
+from fullgraph.testing._options import CallOptions
+from fullgraph.testing._tags import ATTRIBUTE, Tag, tag_of
 from fullgraph.testing._tally import publish_unreached
 
 if TYPE_CHECKING:
@@ -23,15 +25,30 @@ if TYPE_CHECKING:
 
     from fullgraph.testing._torch_call import CompiledCall
 
-__all__ = ["patch_lazy_xp_functions", "set_default_mode"]
+__all__ = [
+    "backend_of",
+    "budget_for",
+    "patch_lazy_xp_functions",
+    "set_call_options",
+    "set_default_mode",
+    "wrap_tagged",
+]
 
 _default_mode: Mode | None = None
+_options = CallOptions()
 
 
 def set_default_mode(mode: Mode | None) -> Mode | None:
     """Set the mode of torch and JAX for calls that name none; return the one before."""
     global _default_mode
     before, _default_mode = _default_mode, mode
+    return before
+
+
+def set_call_options(options: CallOptions) -> CallOptions:
+    """Set how functions that are patched from now on are called; return how they were before."""
+    global _options
+    before, _options = _options, options
     return before
 
 
@@ -89,7 +106,7 @@ def patch_lazy_xp_functions(
             with patch_lazy_xp_functions(request, xp=xp, mode=request.param):
                 yield xp
     """
-    backend = _backend_of(xp)
+    backend = backend_of(xp)
     chosen = mode if mode is not None else _default_mode
     if mode is None and chosen is not None and chosen not in ACCEPTED.get(backend, ()):
         chosen = None  # the plugin's mode for the other backend
@@ -113,7 +130,7 @@ def patch_lazy_xp_functions(
     return contextlib.nullcontext()
 
 
-def _backend_of(xp: Any) -> str:
+def backend_of(xp: Any) -> str:
     """Return "torch", "jax", "dask" or another first part of the namespace's name."""
     parts = xp.__name__.split(".")
     for backend in ("torch", "jax", "dask"):
@@ -182,19 +199,54 @@ def _replace(undo: contextlib.ExitStack, target: Target, replacement: Any) -> No
 # One compiled object per function and mode for the whole run: compiling anew in each test costs
 # 2.5 times as much. By identity, since callables may be unhashable or compare as they like; the
 # compiled object keeps the function alive, so that an identity is never reused.
-_calls: dict[tuple[int, Mode, Tag], CompiledCall] = {}
-_wrappers: dict[tuple[int, Mode, Tag], Any] = {}
+_calls: dict[tuple[int, Mode, Budget, CallOptions], CompiledCall] = {}
 _calls_lock = threading.Lock()
 
 
 def _call_of(func: Any, tag: Tag, mode: Mode, name: str) -> CompiledCall:
-    from fullgraph.testing._torch_call import CompiledCall
+    from fullgraph.testing._torch_call import CompiledCall, Settings
 
-    key = (id(func), mode, tag)
+    options, budget = _options, budget_for(tag, name)
+    key = (id(func), mode, budget, options)
     with _calls_lock:
         if key not in _calls:
-            _calls[key] = CompiledCall(func, mode, budget=tag.budget, name=name)
+            settings = Settings(
+                backend=options.backend,
+                recompile_limit=options.recompile_limit,
+                dynamic=options.dynamic,
+                config=dict(options.config),
+            )
+            _calls[key] = CompiledCall(
+                func,
+                mode,
+                budget=budget,
+                settings=settings,
+                strict=options.strict and budget == Budget(),
+                compare=options.compare,
+                fail_on_torch_bugs=options.fail_on_torch_bugs,
+                name=name,
+            )
         return _calls[key]
+
+
+def budget_for(tag: Tag, name: str) -> Budget:
+    """Return the budget of a function: its tag's own, else the one that the options have for it."""
+    if tag.budget == Budget() and _options.budget_of is not None:
+        return _options.budget_of(name) or tag.budget
+    return tag.budget
+
+
+def wrap_tagged(value: Any, mode: Mode | str) -> Any:
+    """Return the compiled form of a tagged function that did not come from a module's namespace.
+
+    Anything else is returned as it is.
+    """
+    if isinstance(value, CompiledFunction | type):
+        return value
+    tag = tag_of(value, upstream_tables())
+    if tag is None or not tag.torch_compile:
+        return value
+    return CompiledFunction(value, _call_of(value, tag, Mode(mode), display_name(value)))
 
 
 def _wrapper_of(target: Target, call: CompiledCall) -> Any:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import optree
 import torch
 
-from fullgraph.errors import FullGraphError, GraphBreakError, RecompileError
+from fullgraph.errors import FullGraphError, GraphBreakError, RecompileError, TorchBugError
 from fullgraph.testing._adaptors import is_generator_function, traceable
+from fullgraph.testing._alongside import call_both
 from fullgraph.testing._charge import (
     charged_sites,
     compiled_specialisations,
     outcome_of,
     site_of,
 )
-from fullgraph.testing._compiled import DEFAULT_RECOMPILE_LIMIT
 from fullgraph.testing._dynamo.backends import check_backend, counting_backend
 from fullgraph.testing._dynamo.calls import CallLog, inside_call, pop, push
 from fullgraph.testing._dynamo.device import has_redundant_default, plain_default_device
@@ -30,9 +30,12 @@ from fullgraph.testing._messages import (
     graph_break_message,
     not_whole_message,
     recompile_message,
+    torch_bug_message,
 )
 from fullgraph.testing._modes import Budget, Mode
 from fullgraph.testing._names import display_name
+from fullgraph.testing._options import DEFAULT_RECOMPILE_LIMIT
+from fullgraph.testing._progress import in_progress
 from fullgraph.testing._records import BreakSite, FunctionRecord, Outcome
 from fullgraph.testing._snapshot import Snapshot
 from fullgraph.testing._tally import Call, Tally, publish
@@ -75,7 +78,7 @@ class _Engine:
     def __init__(
         self, func: Callable[..., Any], name: str, settings: Settings, *, fullgraph: bool
     ) -> None:
-        self._func, self._name, self._settings, self._fullgraph = func, name, settings, fullgraph
+        self.func, self._name, self._settings, self._fullgraph = func, name, settings, fullgraph
         self._lock = threading.Lock()
         self._compiled: Callable[..., Any] | None = None
         self._skips: dict[Any, Any] = {}
@@ -101,7 +104,7 @@ class _Engine:
             if self._compiled is None:
                 settings = self._settings
                 self._compiled = torch.compile(  # type: ignore[call-overload]
-                    self._func,
+                    self.func,
                     backend=counting_backend(settings.backend),
                     fullgraph=self._fullgraph,
                     dynamic=settings.dynamic,
@@ -123,6 +126,8 @@ class CompiledCall:
         budget: Budget | None = None,
         settings: Settings | None = None,
         strict: bool = False,
+        compare: bool = False,
+        fail_on_torch_bugs: bool = False,
         name: str | None = None,
     ) -> None:
         torch_release()  # a missing or old torch is named here, not at the first call
@@ -131,6 +136,8 @@ class CompiledCall:
         self._budget = budget or Budget()
         self._settings = settings or Settings()
         self._strict = strict
+        self._compare = compare
+        self._fail_on_torch_bugs = fail_on_torch_bugs
         self._name = name or display_name(func)
         self._tally = Tally(self._name, mode, self._settings.backend)
         self._lazy = is_generator_function(func)
@@ -152,14 +159,22 @@ class CompiledCall:
         """Call the function; raise what its budget demands."""
         if inside_call():  # it is part of another function's capture, and recorded there
             return self._func(*args, **kwargs)
-        attempt = _Attempt(self, args, kwargs)
         if self._mode is Mode.EAGER:
-            result = attempt.eager()
-        elif self._mode is Mode.FULLGRAPH:
-            result = attempt.fullgraph(must=self._budget.whole or self._strict)
-        else:
-            result = attempt.breaking()
-        return iter(result) if self._lazy and self._mode is not Mode.EAGER else result
+            return _Attempt(self, args, kwargs).eager()
+        with in_progress(self._name):
+            if self._compare:
+                result = call_both(
+                    self._breaking.func, self._attempt, args, kwargs, name=self._name
+                )
+            else:
+                result = self._attempt(args, kwargs)
+        return iter(result) if self._lazy else result
+
+    def _attempt(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        attempt = _Attempt(self, args, kwargs)
+        if self._mode is Mode.FULLGRAPH:
+            return attempt.fullgraph(must=self._budget.whole or self._strict)
+        return attempt.breaking()
 
     def finish(self, call: Call) -> None:
         """Count a call that has ended."""
@@ -168,6 +183,9 @@ class CompiledCall:
 
     def check(self, call: Call) -> None:
         """Raise if `call` exceeds the budget of its function."""
+        bugs = [site for site in call.sites if site.torch_bug is not None]
+        if bugs and self._fail_on_torch_bugs:
+            raise TorchBugError(torch_bug_message(self._name, bugs))
         limit = self._budget.graph_breaks
         if limit is not None and self._mode is Mode.COMPILE:
             sites = [site for site in call.sites if site.torch_bug is None]
@@ -276,7 +294,7 @@ class _Attempt:
         bystander = CallLog()
         push(bystander)  # tagged functions that it calls stay plain
         try:
-            result = owner._breaking._func(*self._args, **self._kwargs)  # noqa: SLF001
+            result = owner._breaking.func(*self._args, **self._kwargs)  # noqa: SLF001
         except Exception:
             self._finish(Outcome.RAISED)
             raise
@@ -287,7 +305,10 @@ class _Attempt:
             self._finish(Outcome.OVER_LIMIT)
             return result
         if site.torch_bug is not None:
-            self._finish(Outcome.TORCH_BUG, sites=(site,), failure=f"torch bug: {site.torch_bug}")
+            failed = f"torch bug: {site.torch_bug}"
+            self._finish(Outcome.TORCH_BUG, sites=(site,), failure=failed)
+            if owner._fail_on_torch_bugs:  # noqa: SLF001
+                raise TorchBugError(torch_bug_message(owner._name, (site,))) from failure  # noqa: SLF001
             return result
         call = self._finish(Outcome.FAILED, sites=(site,), failure=site.reason)
         if kind is FullGraphError:

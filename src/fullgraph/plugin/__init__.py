@@ -1,0 +1,1 @@
+"""Behind `fullgraph.pytest_plugin`: loaded only by a run that asks for something."""

@@ -1,0 +1,124 @@
+"""The pytest plugin: any array-API suite in eager and compiled modes, and records of both.
+
+Registered as the entry point ``fullgraph``; where plugins are not loaded by themselves, by
+``-p fullgraph.pytest_plugin``. Loaded but unasked it declares its options and markers, imports only
+the standard library and pytest, and changes nothing. A run asks by ``--fg-modes`` or
+``--fg-report``, by the marker ``fullgraph``, or by the fixture ``compile_record``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fullgraph.plugin.options import add_options
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from fullgraph.plugin.session import RunSession
+    from fullgraph.testing import Recording
+
+_SESSION = pytest.StashKey["RunSession"]()
+_MARKERS = (
+    "skip_xp_mode(mode, reason=None): skip the test in this mode of --fg-modes",
+    "xfail_xp_mode(mode, reason=None, strict=None): expect the test to fail in this mode of "
+    "--fg-modes",
+    "fullgraph(package=None, graph_breaks=0, recompiles=None): fail the test if what it compiles "
+    "breaks the graph inside `package` (anywhere by default), recompiles more often than allowed, "
+    "or runs no graph",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers; begin, if something is asked."""
+    for line in _MARKERS:
+        config.addinivalue_line("markers", line)
+    if config.getoption("--fg-modes") or config.getoption("--fg-report"):
+        _session(config)
+
+
+def _session(config: pytest.Config) -> RunSession:
+    """Return the session of this run, begun at its first use."""
+    found = config.stash.get(_SESSION, None)
+    if found is None:
+        from fullgraph.plugin.session import RunSession
+
+        found = config.stash[_SESSION] = RunSession(config)
+        config.pluginmanager.register(found, "fullgraph-session")
+        found.open()
+    return found
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Put everything back."""
+    session = config.stash.get(_SESSION, None)
+    if session is not None:
+        del config.stash[_SESSION]
+        session.close()
+        config.pluginmanager.unregister(session)
+
+
+@pytest.fixture
+def compile_record(request: pytest.FixtureRequest) -> Iterator[Recording]:
+    """Record what torch compiles during the test: ``compile_record.record.breaks_in("mypkg")``."""
+    from fullgraph.plugin.plain import recorded
+
+    with recorded(_session(request.config)) as recording:
+        yield recording
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Hold a test with the marker ``fullgraph`` to what the marker says."""
+    marker = item.get_closest_marker("fullgraph")
+    if marker is None:
+        return (yield)
+    from fullgraph.plugin.plain import check, parse_marker, recorded
+
+    demand = parse_marker(marker)
+    with recorded(_session(item.config)) as recording:
+        result = yield
+    check(demand, recording.record)
+    return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Settle the records; a worker of pytest-xdist sends them to its controller."""
+    run = session.config.stash.get(_SESSION, None)
+    if run is None:
+        return
+    run.settle()
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["fullgraph"] = run.ledger.to_json()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take the records of a worker that has ended (pytest-xdist)."""
+    sent = (getattr(node, "workeroutput", None) or {}).get("fullgraph")
+    if sent is not None:
+        from fullgraph.plugin.ledger import Ledger
+
+        _session(node.config).ledger.merge(Ledger.from_json(sent))
+    elif (run := node.config.stash.get(_SESSION, None)) is not None:
+        run.lost_workers.append(node.gateway.id)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what was captured, and write the report."""
+    session = config.stash.get(_SESSION, None)
+    if session is None:
+        return
+    from fullgraph.plugin.ending import say_summary
+
+    say_summary(session, terminalreporter)

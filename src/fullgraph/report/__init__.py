@@ -1,0 +1,1 @@
+"""Records made readable: a summary as data, and its renderings."""
