@@ -101,13 +101,9 @@ class TorchOps:
         return torch.ones(spec.shape, dtype=spec.dtype, device=spec.device)
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
-        """Call without gradients, and give the CPU generator its state back."""
-        state = torch.get_rng_state()
-        try:
-            with torch.no_grad():
-                return thunk()
-        finally:
-            torch.set_rng_state(state)
+        """Call, and give the CPU generator its state back."""
+        with torch.random.fork_rng(devices=()):
+            return thunk()
 
     def sink(self, spec: LeafSpec, length: int) -> _Stack:
         """Return a list to be stacked."""
@@ -226,9 +222,8 @@ class TracedTorchOps(TorchOps):
         return _TracedRows(leaf, reverse=reverse)
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
-        """Call without gradients; what is not used is dropped by the compiler."""
-        with torch.no_grad():
-            return thunk()
+        """Call; what is not used is dropped by the compiler."""
+        return thunk()
 
     def sink(self, spec: LeafSpec, length: int) -> _Stack:
         """Return a list to be stacked."""

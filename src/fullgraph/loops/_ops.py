@@ -134,7 +134,7 @@ class ArrayOps(LeafOps, Protocol):
         """Return an array of ones, on which a body is evaluated when there are no steps."""
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
-        """Call `thunk` for shapes and dtypes alone: no warnings, no gradients, no random state."""
+        """Call `thunk` for shapes and dtypes alone: no warnings, no change of random state."""
 
     def sink(self, spec: LeafSpec, length: int) -> Sink:
         """Return a collector for `length` values with this spec."""
