@@ -187,7 +187,7 @@ def fori_loop(
     device = first_device(flatten(init)[0], ops)
 
     def step(carry: PyTree, index: Array) -> tuple[PyTree, None]:
-        return body(index, carry), None
+        return body(ops.zero_dimensional(index), carry), None
 
     if last <= first and get_loop_adapter(namespace.name) is None:  # a scan would try the body
         index = ops.scalar(first, None, device)

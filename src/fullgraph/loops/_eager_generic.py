@@ -109,6 +109,10 @@ class GenericOps:
         """Count in the namespace's default integer."""
         return self.xp.arange(lower, upper, device=device)
 
+    def zero_dimensional(self, leaf: Array) -> Array:
+        """Return the row, which is an array."""
+        return leaf
+
     def flip(self, leaf: Array) -> Array:
         """Reverse the leading axis."""
         return self.xp.flip(leaf, axis=0)

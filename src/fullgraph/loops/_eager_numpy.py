@@ -107,6 +107,10 @@ class NumpyOps:
         """Count in NumPy's default integer."""
         return np.arange(lower, upper)
 
+    def zero_dimensional(self, leaf: Array) -> Array:
+        """Make an array of a NumPy scalar."""
+        return np.asarray(leaf)
+
     def flip(self, leaf: Array) -> Array:
         """Reverse the leading axis."""
         return np.flip(leaf, axis=0)

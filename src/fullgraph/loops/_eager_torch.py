@@ -113,6 +113,10 @@ class TorchOps:
         """Count in int64."""
         return torch.arange(lower, upper, device=device)
 
+    def zero_dimensional(self, leaf: Array) -> Array:
+        """Return the row, which is a tensor."""
+        return leaf
+
     def flip(self, leaf: Array) -> Array:
         """Reverse the leading axis."""
         return torch.flip(leaf, dims=(0,))

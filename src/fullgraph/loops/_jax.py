@@ -63,6 +63,10 @@ class JaxOps:
         """Count in JAX's default integer."""
         return jnp.arange(lower, upper)
 
+    def zero_dimensional(self, leaf: Array) -> Array:
+        """Return the row, which is an array."""
+        return leaf
+
     def flip(self, leaf: Array) -> Array:
         """Reverse the leading axis."""
         return jnp.flip(leaf, axis=0)

@@ -99,6 +99,9 @@ class LeafOps(Protocol):
     def arange(self, lower: int, upper: int, device: Any) -> Array:
         """Return the integers ``lower, ..., upper - 1`` in the library's default integer dtype."""
 
+    def zero_dimensional(self, leaf: Array) -> Array:
+        """Return a row of a 1-d array as a 0-d array, if it is a scalar of the library."""
+
     def flip(self, leaf: Array) -> Array:
         """Reverse the leading axis."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from types import FunctionType
@@ -18,6 +19,7 @@ from fullgraph.torch_loop._driver import (
     flat_step,
 )
 from fullgraph.torch_loop._failures import NotCapturedError, is_limit_hit, limit_error
+from fullgraph.torch_loop._quiet import quiet_compilation
 from fullgraph.torch_loop._rules import Rules, check_output, refuse
 from fullgraph.torch_loop._skeleton import Skeleton, rebuild, skeleton_of
 
@@ -125,7 +127,8 @@ class _Unrolled:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._state = _CallState()
-        self._shapes_seen: list[dict[str, str]] = []
+        self._compiled_keys: set[int] = set()
+        self._seen: list[dict[str, str]] = []
         # Dynamo counts specialisations by code object: an own one keeps two adapters apart.
         code = _captured.__code__.replace(co_name=f"bounded_scan_{next(_serial)}")
         function = FunctionType(code, _captured.__globals__, code.co_name)
@@ -140,12 +143,15 @@ class _Unrolled:
 
     def scan(self, call: FlatScan, *, rehearsed: bool) -> tuple[list[Any], PyTree]:
         """Run a scan compiled."""
+        key = _key(call)
+        if not rehearsed and key not in self._compiled_keys:
+            raise NeedsRehearsal  # foreseen; what only Dynamo sees, a closure say, comes below
         state = self._state
         state.rehearsed, state.wants_rehearsal, state.ran = rehearsed, False, False
+        arguments = (call.body, call.carry, call.row, call.init, call.xs, call.length, call.reverse)
         try:
-            result: tuple[list[Any], PyTree] = self._compiled(
-                call.body, call.carry, call.row, call.init, call.xs, call.length, call.reverse
-            )
+            with quiet_compilation() if rehearsed else contextlib.nullcontext():
+                result: tuple[list[Any], PyTree] = self._compiled(*arguments)
         except Exception as error:
             if state.wants_rehearsal:
                 raise NeedsRehearsal from None
@@ -156,7 +162,8 @@ class _Unrolled:
         if not state.ran:
             raise NotCapturedError
         if rehearsed:
-            self._shapes_seen.append(_describe(call))
+            self._compiled_keys.add(key)
+            self._seen.append(_describe(call))
         return result
 
     def inline_scan(self, call: FlatScan) -> tuple[list[Any], PyTree]:
@@ -185,13 +192,24 @@ class _Unrolled:
 
     def _what_varied(self, call: FlatScan) -> str:
         """Say in which respects the specialisations differ."""
-        seen = [*self._shapes_seen, _describe(call)]
+        seen = [*self._seen, _describe(call)]
         varied = [
             f"{name} ({len({one[name] for one in seen})} of them)"
             for name in seen[0]
             if len({one[name] for one in seen}) > 1
         ]
         return ", ".join(varied) or "values that the body closes over"
+
+
+def _key(call: FlatScan) -> int:
+    """Return a hash of what can be seen of a specialisation without running Dynamo's guards."""
+    code = getattr(call.body, "__code__", call.body)
+    leaves = [
+        (leaf.shape, leaf.stride(), leaf.dtype, leaf.requires_grad)
+        for leaf in (*call.init, *call.xs)
+    ]
+    form = (str(call.carry), str(call.row), call.length, call.reverse, torch.is_grad_enabled())
+    return hash((id(code), tuple(leaves), form))
 
 
 def _describe(call: FlatScan) -> dict[str, str]:
