@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import CarryError, InPlaceUpdateError, LoopTypeError, StackedOutputError
 from fullgraph.loops._ops import SCALAR_KINDS, LeafOps, LeafSpec, dtype_kind, dtype_name
-from fullgraph.loops._tree import describe, flatten, leaf_path, same_structure, unflatten
+from fullgraph.loops._tree import (
+    describe,
+    flatten,
+    leaf_path,
+    same_structure,
+    type_name,
+    unflatten,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,7 +130,7 @@ class CarrySpec:
         else:
             return CarryError(
                 f"{path} goes into the body as a {self.ops.name} array and comes out as "
-                f"{type(leaf).__module__}.{type(leaf).__qualname__}. Return a {self.ops.name} "
+                f"{type_name(leaf)}. Return a {self.ops.name} "
                 f"array for it."
             )
         if got.shape != spec.shape:
@@ -153,7 +160,7 @@ def output_leaf(
     if type(leaf) in SCALAR_KINDS:
         return ops.scalar(leaf, None, device)
     if not ops.is_array(leaf):
-        kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
+        kind = type_name(leaf)
         raise StackedOutputError(
             f"{leaf_path(tree, index, root)} is {kind}, which is no array. Return "
             f"{ops.name} arrays, Python numbers or None for it."
@@ -294,8 +301,8 @@ def _strong(
         return ops.scalar(wide(value), None, device)
     if not ops.is_array(result):
         raise LoopTypeError(
-            f"{path} comes out of the body as {type(result).__module__}."
-            f"{type(result).__qualname__}. Return a {ops.name} array or a Python number for it."
+            f"{path} comes out of the body as {type_name(result)}. "
+            f"Return a {ops.name} array or a Python number for it."
         )
     spec = ops.spec(result)
     if spec.shape != ():

@@ -10,7 +10,7 @@ import optree
 
 from fullgraph.errors import LoopTypeError, UsageError
 from fullgraph.loops._ops import SCALAR_KINDS, LeafOps, dtype_name
-from fullgraph.loops._tree import flatten, leaf_path
+from fullgraph.loops._tree import flatten, leaf_path, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def check_leaves(tree: PyTree, leaves: Sequence[Any], root: str, ops: LeafOps) -
         if ops.is_array(leaf) or (root == "carry" and type(leaf) in SCALAR_KINDS):
             continue
         path = leaf_path(tree, index, root)
-        kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
+        kind = type_name(leaf)
         also = ", Python numbers" if root == "carry" else ""
         raise LoopTypeError(
             f"{path} is {kind}, and this loop runs on {ops.name} arrays. Leaves are {ops.name} "
@@ -188,7 +188,7 @@ def check_predicate(value: Any, ops: LeafOps, source: str) -> Any:
             return value
         what = f"{dtype_name(spec.dtype)} of shape {tuple(spec.shape)}"
     else:
-        what = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        what = type_name(value)
     raise LoopTypeError(
         f"{source} must be a bool or a 0-d boolean array, and is {what}. Compare, or reduce with "
         f"xp.any or xp.all."

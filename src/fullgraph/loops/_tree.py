@@ -14,7 +14,15 @@ import optree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["describe", "flatten", "is_namedtuple", "leaf_path", "same_structure", "unflatten"]
+__all__ = [
+    "describe",
+    "flatten",
+    "is_namedtuple",
+    "leaf_path",
+    "same_structure",
+    "type_name",
+    "unflatten",
+]
 
 PyTree = Any
 
@@ -102,6 +110,12 @@ def describe(tree: PyTree) -> str:
     if type(tree) is tuple:
         return f"({inside},)" if len(parts) == 1 else f"({inside})"
     return f"{type(tree).__name__}({inside})"
+
+
+def type_name(value: Any) -> str:
+    """Return the qualified name of a value's type, without the module of builtins."""
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 def same_structure(first: PyTree, second: PyTree) -> bool:
