@@ -69,20 +69,25 @@ def _steps(
 ) -> tuple[list[Array], Outputs]:
     """Run the steps of a scan."""
     outputs = Outputs(plan, ops)
+    treedef, row_treedef, bare_row = spec.treedef, plan.xs_treedef, plan.bare_row
+    frozen, token = ops.loans_are_frozen, None
+    lent = ops.lend(carry)[0] if frozen else carry
     for step, row in zip(plan.order, each_row, strict=True):
-        lent, token = ops.lend(carry)
+        if not frozen:
+            lent, token = ops.lend(carry)
+        x = row[0] if bare_row else unflatten(row_treedef, row)
         try:
-            result = body(unflatten(spec.treedef, lent), unflatten(plan.xs_treedef, row))
+            result = body(unflatten(treedef, lent), x)
         except (TypeError, ValueError, RuntimeError) as error:
             if not ops.write_was_refused(error):
                 raise
-            result = _on_copies(body, spec.treedef, plan.xs_treedef, ops, carry, row, error)
+            result = _on_copies(body, treedef, row_treedef, ops, carry, row, error)
         new, y = split_result(result)
         leaves = spec.accept(new)
         outputs.put(step, y)
-        if not ops.unwritten(token):
+        if token is not None and not ops.unwritten(token):
             raise in_place_error()
-        carry = [ops.keep(leaf) for leaf in leaves]
+        lent = carry = list(map(ops.keep, leaves))
     return carry, outputs
 
 

@@ -6,7 +6,8 @@ import pytest
 torch = pytest.importorskip("torch")
 op_engine = pytest.importorskip("op_engine", reason="an optional test extra")
 
-from op_engine import CoreSolver, ModelCore, RunConfig, loop_ops  # noqa: E402
+from op_engine import CoreSolver, ModelCore, loop_ops  # noqa: E402
+from op_engine.core_solver import RunConfig  # noqa: E402
 
 import fullgraph  # noqa: E402
 
@@ -34,7 +35,7 @@ def _seam(monkeypatch):
 
 
 def solve(method, fixed_loop):
-    core = ModelCore(3, 1, TIMES, xp=torch, dtype=torch.float64)
+    core = ModelCore(3, 1, TIMES)
     core.set_initial_state(START)
     config = RunConfig(method=method, fixed_loop=fixed_loop, fixed_max_step=0.05)
     CoreSolver(core).run(sir, config=config)
