@@ -360,7 +360,16 @@ def _choose(
     """Call a branch on loans of the operands and return its results as private arrays."""
     namespace = resolve({"operands": operands}, None)
     if namespace.backend is Backend.JAX:  # immutable: nothing to lend or to copy
-        return function(*operands)
+        result = function(*operands)
+        out, out_treedef = flatten(result)
+        ops_of_jax = leaf_ops(namespace)
+        return unflatten(
+            out_treedef,
+            [
+                output_leaf(result, i, leaf, ops_of_jax, None, "result")
+                for i, leaf in enumerate(out)
+            ],
+        )
     ops = eager_ops(namespace)
     values = list(leaves)
     places = [i for i, leaf in enumerate(leaves) if type(leaf) not in SCALAR_KINDS]

@@ -101,8 +101,10 @@ class TorchOps:
         return torch.ones(spec.shape, dtype=spec.dtype, device=spec.device)
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
-        """Call, and give the CPU generator its state back."""
-        with torch.random.fork_rng(devices=()):
+        """Call, and give the random generators their states back."""
+        on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        devices = [torch.cuda.current_device()] if on_gpu else []
+        with torch.random.fork_rng(devices=devices):
             return thunk()
 
     def sink(self, spec: LeafSpec, length: int) -> _Stack:
@@ -251,7 +253,7 @@ class InferenceTorchOps(TracedTorchOps):
         return _ComparedRows(leaf, reverse=reverse)
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
-        """Call, and give the CPU generator its state back."""
+        """Call, and give the random generators their states back."""
         return TorchOps.evaluate(self, thunk)
 
 

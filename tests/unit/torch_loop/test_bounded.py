@@ -333,6 +333,24 @@ def test_a_later_step_that_fails_raises_its_own_error(adapter):
         adapter.scan(body, zeros(2), xs)
 
 
+def test_y_that_changes_between_steps(stub_compiler):
+    def body(c, x):
+        n = next(numbers)
+        return c + x, (c if n % 2 else (c, c))
+
+    numbers = iter(range(100))
+    with pytest.raises(fullgraph.errors.StackedOutputError, match="in the first step"):
+        torch_compile_loop_adapter().scan(body, zeros(2), zeros(3, 2))
+
+
+def test_python_number_for_a_zero_dimensional_leaf(stub_compiler):
+    carry, _ = torch_compile_loop_adapter().scan(
+        lambda c, x: ((c[0] + x, 2), None), (zeros(), zeros()), zeros(3)
+    )
+    assert carry[1].dtype == F64
+    assert carry[1].item() == 2.0
+
+
 def test_limit_names_what_varied(stub_compiler, monkeypatch):
     monkeypatch.setattr(_inductor, "SPECIALISATION_LIMIT", 3)
     adapter = torch_compile_loop_adapter()
