@@ -6,9 +6,11 @@ leaves is weak: it takes the dtype of the first result of the body and keeps tha
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import CarryError, InPlaceUpdateError, LoopTypeError, StackedOutputError
+from fullgraph.loops._codec import Codec, codec_for
 from fullgraph.loops._ops import SCALAR_KINDS, LeafOps, LeafSpec, dtype_kind, dtype_name
 from fullgraph.loops._tree import (
     describe,
@@ -28,6 +30,7 @@ __all__ = [
     "in_place_error",
     "output_leaf",
     "split_result",
+    "step_codec",
     "strengthen",
     "weak_leaves",
 ]
@@ -81,6 +84,7 @@ class CarrySpec:
         self.matchers = [ops.matcher(spec) for spec in self.leaves]
         #: A carry that is one array needs no flattening, which a cheap body would feel.
         self.bare = len(leaves) == 1 and leaves[0] is tree
+        self.codec = step_codec(tree, self.treedef, ops)
 
     def accept(self, tree: PyTree) -> list[Array]:
         """Check what a body returned and return its leaves as arrays, Python scalars made arrays.
@@ -90,8 +94,9 @@ class CarrySpec:
         CarryError
             If structure, shape, dtype or device differ from the carry that went in.
         """
-        if self.bare and self.matchers[0](tree):
-            return [tree]
+        quick = self.codec.flatten(tree)
+        if quick is not None and all(map(_matches, self.matchers, quick)):
+            return quick
         leaves, treedef = flatten(tree)
         if treedef != self.treedef and not same_structure(self.tree, tree):
             raise structure_error(self.tree, tree)
@@ -153,6 +158,21 @@ class CarrySpec:
         )
 
 
+def step_codec(tree: PyTree, treedef: Any, ops: LeafOps) -> Codec:
+    """Return the quickest codec that may be used with a library: generated code is not traced."""
+    if ops.runs_plainly:
+        return codec_for(tree, treedef)
+    return Codec(_structure_unknown, functools.partial(unflatten, treedef))
+
+
+def _structure_unknown(_: PyTree) -> None:
+    return None
+
+
+def _matches(matcher: Callable[[Any], bool], leaf: Any) -> bool:
+    return matcher(leaf)
+
+
 def output_leaf(
     tree: PyTree, index: int, leaf: Any, ops: LeafOps, device: Any, root: str = "y"
 ) -> Array:
@@ -191,11 +211,13 @@ class OutputSpec:
         )
         self.matchers = [ops.matcher(spec) for spec in self.leaves]
         self.bare = len(leaves) == 1 and leaves[0] is tree
+        self.codec = step_codec(tree, self.treedef, ops)
 
     def accept(self, tree: PyTree, step: int) -> list[Array]:
         """Check the y of a step against the first one and return its leaves as arrays."""
-        if self.bare and self.matchers[0](tree):
-            return [tree]
+        quick = self.codec.flatten(tree)
+        if quick is not None and all(map(_matches, self.matchers, quick)):
+            return quick
         leaves, treedef = flatten(tree)
         if treedef != self.treedef and not same_structure(self.tree, tree):
             raise StackedOutputError(

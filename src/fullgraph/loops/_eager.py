@@ -16,6 +16,7 @@ from fullgraph.loops._carry import (
     OutputSpec,
     in_place_error,
     split_result,
+    step_codec,
     strengthen,
     weak_leaves,
 )
@@ -69,19 +70,21 @@ def _steps(
 ) -> tuple[list[Array], Outputs]:
     """Run the steps of a scan."""
     outputs = Outputs(plan, ops)
-    treedef, row_treedef, bare_row = spec.treedef, plan.xs_treedef, plan.bare_row
+    build, build_row = (
+        spec.codec.unflatten,
+        step_codec(plan.row_tree, plan.xs_treedef, ops).unflatten,
+    )
     frozen, token = ops.loans_are_frozen, None
     lent = ops.lend(carry)[0] if frozen else carry
     for step, row in zip(plan.order, each_row, strict=True):
         if not frozen:
             lent, token = ops.lend(carry)
-        x = row[0] if bare_row else unflatten(row_treedef, row)
         try:
-            result = body(unflatten(treedef, lent), x)
+            result = body(build(lent), build_row(row))
         except (TypeError, ValueError, RuntimeError) as error:
             if not ops.write_was_refused(error):
                 raise
-            result = _on_copies(body, treedef, row_treedef, ops, carry, row, error)
+            result = _on_copies(body, spec.treedef, plan.xs_treedef, ops, carry, row, error)
         new, y = split_result(result)
         leaves = spec.accept(new)
         outputs.put(step, y)

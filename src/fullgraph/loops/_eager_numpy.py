@@ -24,6 +24,7 @@ class NumpyOps:
     """
 
     name = "NumPy"
+    runs_plainly = True
     loans_are_frozen = True
 
     def is_array(self, leaf: Any) -> bool:

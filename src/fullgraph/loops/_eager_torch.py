@@ -40,6 +40,7 @@ class TorchOps:
     """`ArrayOps` for torch run eagerly."""
 
     name = "torch"
+    runs_plainly = True
     loans_are_frozen = False
 
     def is_array(self, leaf: Any) -> bool:
@@ -211,6 +212,8 @@ class _CopyingStack(_Stack):
 class TracedTorchOps(TorchOps):
     """torch inside somebody's ``torch.compile``."""
 
+    runs_plainly = False
+
     def lend(self, carry: list[Array]) -> tuple[list[Array], Any]:
         """Lend clones."""
         return [leaf.clone() for leaf in carry], None
@@ -238,6 +241,8 @@ class TracedTorchOps(TorchOps):
 
 class InferenceTorchOps(TracedTorchOps):
     """torch in inference mode, whose tensors have no versions: lent clones are compared."""
+
+    runs_plainly = True
 
     def lend(self, carry: list[Array]) -> tuple[list[Array], Any]:
         """Lend clones and remember what they must equal."""

@@ -42,6 +42,7 @@ class JaxOps:
     """`LeafOps` for JAX. Sharding and placement are JAX's own affair, so specs have no device."""
 
     name = "JAX"
+    runs_plainly = False
 
     def is_array(self, leaf: Any) -> bool:
         """Accept JAX arrays, tracers and NumPy arrays."""

@@ -10,7 +10,7 @@ import optree
 
 from fullgraph.errors import LoopTypeError, UsageError
 from fullgraph.loops._ops import SCALAR_KINDS, LeafOps, dtype_name
-from fullgraph.loops._tree import flatten, leaf_path, type_name
+from fullgraph.loops._tree import flatten, leaf_path, type_name, unflatten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,6 +131,11 @@ class ScanPlan:
     def bare_row(self) -> bool:
         """Whether xs is one array, so that a row needs no tree around it."""
         return len(self.xs) == 1 and optree.treespec_is_leaf(self.xs_treedef)
+
+    @property
+    def row_tree(self) -> PyTree:
+        """A tree with the structure of one x."""
+        return unflatten(self.xs_treedef, self.xs)
 
     @property
     def order(self) -> range:
