@@ -203,7 +203,10 @@ class Engine(Protocol):
         """
 
     def inline_scan(self, call: FlatScan) -> tuple[list[Any], PyTree]:
-        """Emit a scan into the graph that somebody else's ``torch.compile`` is capturing."""
+        """Emit a scan into the graph that somebody else's ``torch.compile`` is capturing.
+
+        There is no rehearsal here, so a body may write into what it is handed: hand it clones.
+        """
 
 
 class TorchLoopDriver:

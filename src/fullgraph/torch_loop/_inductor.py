@@ -100,6 +100,17 @@ def _unroll(
     return [leaf.clone() for leaf in carry], rebuild(y_skeleton, ys)
 
 
+def _on_clones(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a body that is handed clones, so that what it writes reaches nobody else's tensor."""
+
+    def run(carry: PyTree, x: PyTree) -> Any:
+        leaves: list[Any] = []
+        skeleton = skeleton_of((carry, x), leaves)
+        return body(*rebuild(skeleton, [leaf.clone() for leaf in leaves]))
+
+    return run
+
+
 def _captured(
     body: Callable[..., Any],
     carry_skeleton: Skeleton,
@@ -174,7 +185,13 @@ class _Unrolled:
     def inline_scan(self, call: FlatScan) -> tuple[list[Any], PyTree]:
         """Unroll into somebody else's graph."""
         carry, ys = _unroll(
-            call.body, call.carry, call.row, call.init, call.xs, call.length, call.reverse
+            _on_clones(call.body),
+            call.carry,
+            call.row,
+            call.init,
+            call.xs,
+            call.length,
+            call.reverse,
         )
         leaves: list[Any] = []
         skeleton = skeleton_of(ys, leaves)

@@ -517,6 +517,25 @@ def test_inlines_under_an_outer_compile(adapter, no_compilation):
     assert len(graphs) == 1
 
 
+def test_writes_under_an_outer_compile_reach_nothing_of_the_callers(adapter):
+    def body(c, x):
+        c.add_(x)
+        x.zero_()
+        return c, c
+
+    @torch.compile(fullgraph=True, backend="eager", dynamic=False)
+    def outer(c, xs):
+        return fullgraph.scan(body, c, xs)
+
+    init, xs = zeros(2) + 1, torch.arange(6, dtype=F64).reshape(3, 2)
+    with fullgraph.use_loop_adapter("array_api_compat.torch", adapter):
+        carry, ys = outer(init, xs)
+    assert torch.equal(init, zeros(2) + 1)
+    assert torch.equal(xs, torch.arange(6, dtype=F64).reshape(3, 2))
+    assert torch.equal(carry, 1 + xs.sum(0))
+    assert torch.equal(ys, 1 + xs.cumsum(0))
+
+
 def test_bound_under_an_outer_compile(adapter):
     @torch.compile(backend="eager", dynamic=False)
     def outer(c, xs):
