@@ -96,8 +96,9 @@ def scan(
     NumPy, array-api-strict and other namespaces run the loop above. torch does too, on one private
     copy of `xs`, unless an adapter is registered (`register_loop_adapter`); JAX runs
     ``jax.lax.scan``, traced anew in each call, so that a changed closure is never served stale.
-    Gradients flow wherever the backend differentiates. Under a user's own ``torch.compile`` a plain loop is
-    unrolled, and a body that writes into a loan changes its own copy only, without an error.
+    Gradients flow wherever the backend differentiates. Under a user's own ``torch.compile`` a plain
+    loop is unrolled, and a body that writes into a loan changes its own copy only, without an
+    error.
 
     Examples
     --------
