@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fullgraph.testing._records import FunctionRecord
     from fullgraph.testing._torch_call import CompiledCall
 
-__all__ = ["CompiledFunction", "compiled"]
+__all__ = ["CompiledFunction", "PatchedFunction", "compiled"]
 
 WRAPPERS.add(__file__)
 
@@ -92,6 +92,10 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
+
+
+class PatchedFunction(CompiledFunction):
+    """What stands in for a tagged function while it is patched."""
 
 
 def compiled(

@@ -46,9 +46,7 @@ def test_allowances(value, parsed):
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "2", [], math.nan])
-@pytest.mark.parametrize(
-    "name", ["allow_graph_breaks", "allow_recompiles", "allow_dask_compute"]
-)
+@pytest.mark.parametrize("name", ["allow_graph_breaks", "allow_recompiles", "allow_dask_compute"])
 def test_an_allowance_that_is_not_accepted(name, value):
     with pytest.raises(UsageError, match=rf"{name}=.* is not accepted: give False or 0 for none"):
         lazy_xp_function(lambda v: v, **{name: value})
