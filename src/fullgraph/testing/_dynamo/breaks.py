@@ -68,7 +68,10 @@ def parse_reason(text: str) -> tuple[str, str, tuple[str, ...], bool]:
         text = text[match.end() :]
     explanation = _EXPLANATION.search(text)
     hints = tuple(_one_line(hint) for hint in _HINT.findall(text))
-    reason = text.splitlines()[0].strip() if text else "unknown"
+    lines = text.splitlines() or ["unknown"]
+    reason = lines[0].strip()
+    if reason.endswith(":") and len(lines) > 1:  # a backend's: "... raised:", and what
+        reason = f"{reason} {lines[1].strip()}"
     return reason, _one_line(explanation[1]) if explanation else "", hints, skips
 
 

@@ -17,6 +17,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
+from fullgraph.testing._dynamo.arrays import arrays_kept
 from fullgraph.testing._dynamo.breaks import Break, Location, function_name, is_machinery
 from fullgraph.testing._dynamo.calls import CallLog, Specialisation, current
 from fullgraph.testing._dynamo.marker import with_marker
@@ -163,7 +164,7 @@ def _traced(
     start = time.perf_counter()
     try:
         config = None if log.skips is None else log.config
-        with compile_lock, tracing(events, guards, config):
+        with compile_lock, tracing(events, guards, config), arrays_kept(frame.f_locals):
             hook = register_bytecode_hook(mark)  # type: ignore[arg-type]
             try:
                 answer = convert()
