@@ -68,7 +68,10 @@ def parse_reason(text: str) -> tuple[str, str, tuple[str, ...], bool]:
         text = text[match.end() :]
     explanation = _EXPLANATION.search(text)
     hints = tuple(_one_line(hint) for hint in _HINT.findall(text))
-    reason = text.splitlines()[0].strip() if text else "unknown"
+    lines = text.splitlines() or ["unknown"]
+    reason = lines[0].strip()
+    if reason.endswith(":") and len(lines) > 1:  # a backend's: "... raised:", and what
+        reason = f"{reason} {lines[1].strip()}"
     return reason, _one_line(explanation[1]) if explanation else "", hints, skips
 
 
@@ -97,10 +100,13 @@ def user_stack(stack: Sequence[Location]) -> tuple[Location, ...]:
     """Return the captured lines of user code that lead to the innermost one, outermost first.
 
     Torch polyfills some of Python's builtins, so that its own lines may come below the user's; what
-    is above the last line of torch or of ours belongs to the program that made the call.
+    is above the last line of torch or of ours belongs to the program that made the call. Empty if
+    nothing but torch's or our lines was captured.
     """
     end = len(stack)
     while end and is_machinery(stack[end - 1].file):
+        if stack[end - 1].file.startswith(_OWN + os.sep) or _is_entry(stack[end - 1].file):
+            return ()
         end -= 1
     start = end
     while start and not is_machinery(stack[start - 1].file):
@@ -120,6 +126,11 @@ def is_machinery(file: str) -> bool:
     torch = sys.modules.get("torch")
     home = os.path.dirname(torch.__file__ or "") if torch is not None else ""
     return bool(home) and file.startswith(home + os.sep)
+
+
+def _is_entry(file: str) -> bool:
+    """Whether a file is where calls of compiled functions come in."""
+    return file.endswith(os.path.join("torch", "_dynamo", "eval_frame.py"))
 
 
 def _one_line(text: str) -> str:
