@@ -40,7 +40,9 @@ class Budgets:
         """Return the budget of a function."""
         if name in self._exact:
             return self._exact[name]
-        return next((b for pattern, b in self._patterns if fnmatch.fnmatchcase(name, pattern)), None)
+        return next(
+            (b for pattern, b in self._patterns if fnmatch.fnmatchcase(name, pattern)), None
+        )
 
     def unused(self, names: Iterable[str]) -> list[str]:
         """Return the entries that fit none of `names`: a slip, or a function that is gone."""
@@ -83,4 +85,6 @@ def _budget(path: Path, name: str, entry: Any) -> Budget:
         return Budget.parse(fields.get("graph_breaks"), fields.get("recompiles"))
     except UsageError as error:
         text = str(error).replace("allow_graph_breaks", "graph_breaks")
-        raise pytest.UsageError(f"{where}: {text.replace('allow_recompiles', 'recompiles')}") from None
+        raise pytest.UsageError(
+            f"{where}: {text.replace('allow_recompiles', 'recompiles')}"
+        ) from None

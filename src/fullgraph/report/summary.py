@@ -215,7 +215,9 @@ def _torch_bugs(functions: Iterable[FunctionRecord]) -> list[TorchBugLine]:
 
 
 def _price(functions: Iterable[FunctionRecord], limit: int) -> LimitPrice | None:
-    compiled = [item for item in functions if item.mode is not Mode.EAGER and item.backend != "user"]
+    compiled = [
+        item for item in functions if item.mode is not Mode.EAGER and item.backend != "user"
+    ]
     if not compiled:
         return None
     over = [

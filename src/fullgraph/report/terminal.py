@@ -94,9 +94,7 @@ def notes(summary: Summary, *, verbosity: int = 0) -> Iterator[str]:
     yield from _totals(summary)
     if verbosity >= 0 or (summary.limit is not None and summary.limit.over):
         yield from price_in_words(summary.limit)
-    yield from _named(
-        "tagged, but never called compiled by any test", summary.unreached, verbosity
-    )
+    yield from _named("tagged, but never called compiled by any test", summary.unreached, verbosity)
     if summary.bypassed:
         yield "called plainly, past their compiled form:"
         for entry in summary.bypassed if verbosity > 0 else summary.bypassed[:_MOST_NAMES]:

@@ -43,7 +43,7 @@ class Both:
         self._args: tuple[Any, ...]
         self._kwargs: dict[str, Any]
         self._args, self._kwargs = self._differentiable(tree) if grad else tree
-        self._saved = Snapshot(self._args, self._kwargs)
+        self._saved = Snapshot(self._args, self._kwargs, func)
 
     def _differentiable(self, tree: Any) -> Any:
         """Return `tree` with floating tensors replaced by ones whose gradient can be asked for.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import UsageError
@@ -9,6 +11,7 @@ from fullgraph.testing._dynamo.backends import check_backend
 from fullgraph.testing._dynamo.frames import WRAPPERS
 from fullgraph.testing._dynamo.versions import torch_release
 from fullgraph.testing._modes import Budget, Mode, parse_mode
+from fullgraph.testing._names import is_async
 from fullgraph.testing._options import DEFAULT_RECOMPILE_LIMIT
 
 if TYPE_CHECKING:
@@ -25,12 +28,18 @@ WRAPPERS.add(__file__)
 class CompiledFunction:
     """A function that runs compiled and keeps a record; made by `compiled`.
 
-    It compares and hashes as the function that it was made from.
+    It compares, hashes, binds and is copied as the function that it was made from. Pickled, it
+    comes back with an empty record.
     """
 
+    __wrapped__: Callable[..., Any]
+    _call: CompiledCall
+
     def __init__(self, func: Callable[..., Any], call: CompiledCall) -> None:
-        self.__wrapped__ = func
-        self._call = call
+        # into the dictionary, where they hide the attributes of the class
+        vars(self).update(__wrapped__=func, _call=call)
+        for name in ("__module__", "__doc__"):
+            vars(self)[name] = getattr(func, name, None)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function, compiled."""
@@ -40,13 +49,34 @@ class CompiledFunction:
             return self.__wrapped__(*args, **kwargs)
         return self._call(args, kwargs)
 
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        # in a class it is a method where the function would be one
+        if instance is None or not hasattr(type(self.__wrapped__), "__get__"):
+            return self
+        return types.MethodType(self, instance)
+
+    def __copy__(self) -> CompiledFunction:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> CompiledFunction:
+        return self
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        name = getattr(self.__wrapped__, "__qualname__", "")
+        found: Any = sys.modules.get(str(vars(self)["__module__"]))
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        if found is self:  # it stands where the function stood: by name, as functions are
+            return str(name)
+        return CompiledFunction, (self.__wrapped__, self._call)
+
     @property
     def record(self) -> FunctionRecord:
         """What the calls so far came to."""
         return self._call.record
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__wrapped__":  # not set yet: while unpickling, say
+        if "__wrapped__" not in vars(self):  # not set yet: while it is being made
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
@@ -106,7 +136,8 @@ def compiled(
     Raises
     ------
     UsageError
-        If `mode`, `backend`, `recompile_limit` or a budget is not one that is accepted.
+        If `func` cannot be called or is async, or `mode`, `backend`, `recompile_limit`, `dynamic`,
+        a budget or a setting in `config` is not one that is accepted.
     MissingBackendError
         If torch is not installed or too old.
 
@@ -124,6 +155,13 @@ def compiled(
     if not callable(func):
         raise UsageError(f"compiled() takes a callable, and {func!r} is not one")
     budget = Budget.parse(allow_graph_breaks, allow_recompiles)
+    if is_async(func):
+        raise UsageError(
+            f"{func!r} is async: torch.compile does not capture coroutines; compile a function "
+            "that it calls"
+        )
+    if dynamic not in (True, False, None):
+        raise UsageError(f"dynamic={dynamic!r} is not accepted: give True, False or None")
     limit = DEFAULT_RECOMPILE_LIMIT if recompile_limit is None else recompile_limit
     if type(limit) is not int or limit < 1:
         raise UsageError(f"recompile_limit={recompile_limit!r} is not accepted: give an int >= 1")

@@ -6,7 +6,18 @@ import functools
 import inspect
 from typing import Any
 
-__all__ = ["display_name"]
+__all__ = ["display_name", "is_async"]
+
+
+def is_async(func: Any) -> bool:
+    """Whether a call of `func` gives a coroutine or an asynchronous generator."""
+    while isinstance(func, functools.partial):
+        func = func.func
+    call = None if isinstance(func, type) else inspect.getattr_static(type(func), "__call__", None)
+    candidates = (func, call)
+    return any(
+        inspect.iscoroutinefunction(item) or inspect.isasyncgenfunction(item) for item in candidates
+    )
 
 
 def display_name(func: Any) -> str:

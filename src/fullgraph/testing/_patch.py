@@ -14,8 +14,8 @@ from fullgraph.testing._compiled import CompiledFunction
 from fullgraph.testing._discover import Target, tagged_targets, upstream_tables
 from fullgraph.testing._dynamo.frames import WRAPPERS
 from fullgraph.testing._modes import ACCEPTED, Budget, Mode, parse_mode
-from fullgraph.testing._options import CallOptions
 from fullgraph.testing._names import display_name
+from fullgraph.testing._options import CallOptions
 from fullgraph.testing._tags import ATTRIBUTE, Tag, tag_of
 from fullgraph.testing._tally import publish_unreached
 

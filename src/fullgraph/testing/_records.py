@@ -268,8 +268,13 @@ class Record:
                 f"the record has schema {schema!r}, and this version reads schema {SCHEMA}: "
                 "record again, or use the version of fullgraph that wrote it"
             )
-        functions = tuple(_function_from(item) for item in data.pop("functions"))
-        return cls(functions, tuple(data["unreached"]), data["torch"])
+        try:
+            functions = tuple(_function_from(item) for item in data["functions"])
+            return cls(functions, tuple(data["unreached"]), data["torch"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(
+                f"not a fullgraph record of schema {SCHEMA}: {type(error).__name__}: {error}"
+            ) from error
 
 
 def merge_sites(sites: Iterable[BreakSite]) -> tuple[BreakSite, ...]:

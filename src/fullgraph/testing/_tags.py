@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fullgraph.errors import UntaggableError
 from fullgraph.testing._modes import Budget, check_allowance
+from fullgraph.testing._names import is_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -127,6 +128,11 @@ def _tag_callable(func: Any, tag: Tag) -> None:
         raise UntaggableError(
             f"{func!r} cannot be called: lazy_xp_function takes a callable or (class, 'method')"
         )
+    if tag.torch_compile and is_async(func):
+        raise UntaggableError(
+            f"{func!r} is async, and torch.compile does not capture coroutines: "
+            "tag a function that it calls, or give torch_compile=False"
+        )
     try:
         setattr(func, ATTRIBUTE, {**tag.for_upstream(), _OURS: tag})
     except (AttributeError, TypeError):
@@ -143,6 +149,11 @@ def _tag_method(func: tuple[Any, ...], tag: Tag) -> None:
         found = inspect.getattr_static(cls, name)
     except AttributeError:
         raise UntaggableError(f"class {cls.__qualname__} has no attribute {name!r}") from None
+    if tag.torch_compile and is_async(getattr(cls, name, None)):
+        raise UntaggableError(
+            f"{cls.__qualname__}.{name} is async, and torch.compile does not capture coroutines: "
+            "tag a method that it calls, or give torch_compile=False"
+        )
     if not callable(getattr(cls, name, None)):  # a property may refuse to be read
         raise UntaggableError(
             f"{cls.__qualname__}.{name} is {found!r}, which cannot be called: tag a method"

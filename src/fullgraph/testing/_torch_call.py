@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import optree
 import torch
 
-from fullgraph.errors import FullGraphError, GraphBreakError, RecompileError, TorchBugError
+from fullgraph.errors import (
+    FullGraphError,
+    GraphBreakError,
+    RecompileError,
+    TorchBugError,
+    UsageError,
+)
 from fullgraph.testing._adaptors import is_generator_function, traceable
 from fullgraph.testing._alongside import call_both
 from fullgraph.testing._charge import (
@@ -40,6 +43,7 @@ from fullgraph.testing._progress import in_progress
 from fullgraph.testing._records import BreakSite, FunctionRecord, Outcome
 from fullgraph.testing._snapshot import Snapshot
 from fullgraph.testing._tally import Call, Tally, publish
+from fullgraph.testing._target import has_tensor_inputs, is_python, placed, unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,7 +76,19 @@ class Settings:
         self.backend = check_backend(backend)
         self.recompile_limit = recompile_limit
         self.dynamic = dynamic
-        self.config = {**DEFAULT_CONFIG, **(config or {})}
+        self.config = {**DEFAULT_CONFIG, **_checked(config or {})}
+
+
+def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    from torch._dynamo import config as known
+
+    for name in config:
+        if not hasattr(known, name):
+            raise UsageError(
+                f"config has {name!r}, which is no setting of torch._dynamo.config in torch "
+                f"{torch.__version__}: leave it out, or correct its name"
+            )
+    return config
 
 
 class _Engine:
@@ -144,9 +160,20 @@ class CompiledCall:
         self._name = name or display_name(func)
         self._tally = Tally(self._name, mode, self._settings.backend)
         self._lazy = is_generator_function(func)
+        self._python = is_python(func)
         target = traceable(func)
         self._breaking = _Engine(target, self._name, self._settings, fullgraph=False)
         self._whole = _Engine(target, self._name, self._settings, fullgraph=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (
+            self._func,
+            self._mode,
+            self._budget,
+            self._settings,
+            self._strict,
+            self._name,
+        )
 
     @property
     def record(self) -> FunctionRecord:
@@ -163,11 +190,14 @@ class CompiledCall:
         if inside_call():  # it is part of another function's capture, and recorded there
             return self._func(*args, **kwargs)
         if self._mode is Mode.EAGER:
-            return _Attempt(self, args, kwargs).eager()
+            return _Attempt(self, args, kwargs).plain(Outcome.EAGER)
+        if not self._python and not has_tensor_inputs(self._func, args, kwargs):
+            # no Python to trace, no tensor in it
+            return _Attempt(self, args, kwargs).plain(Outcome.NO_TENSOR)
         with in_progress(self._name):
             if self._compare:
-                result = call_both(
-                    self._breaking.func, self._attempt, args, kwargs, name=self._name)
+                func = self._breaking.func  # a generator function, run to its end
+                result = call_both(func, self._attempt, args, kwargs, name=self._name)
             else:
                 result = self._attempt(args, kwargs)
         return iter(result) if self._lazy else result
@@ -201,6 +231,17 @@ class CompiledCall:
                 raise RecompileError(recompile_message(self._name, recompiles, most, guards))
 
 
+def _remade(
+    func: Callable[..., Any],
+    mode: Mode,
+    budget: Budget,
+    settings: Settings,
+    strict: bool,
+    name: str,
+) -> CompiledCall:
+    return CompiledCall(func, mode, budget=budget, settings=settings, strict=strict, name=name)
+
+
 class _Attempt:
     """One call, through as many engines as it takes."""
 
@@ -209,18 +250,19 @@ class _Attempt:
         self._start = time.perf_counter()
         self._logs: list[CallLog] = []
 
-    def eager(self) -> Any:
+    def plain(self, outcome: Outcome) -> Any:
+        """Call the function itself."""
         try:
             result = self._owner._func(*self._args, **self._kwargs)  # noqa: SLF001
         except Exception:
             self._finish(Outcome.RAISED)
             raise
-        self._finish(Outcome.EAGER)
+        self._finish(outcome)
         return result
 
     def breaking(self) -> Any:
         """Call in compile mode."""
-        saved = Snapshot(self._args, self._kwargs)
+        saved = Snapshot(self._args, self._kwargs, self._owner._func)  # noqa: SLF001
         try:
             result = self._run(self._owner._breaking)  # noqa: SLF001
         except Exception as error:
@@ -236,7 +278,7 @@ class _Attempt:
 
     def fullgraph(self, *, must: bool) -> Any:
         """Call as one whole graph; what is not whole fails if it must be, else is broken up."""
-        saved = Snapshot(self._args, self._kwargs)
+        saved = Snapshot(self._args, self._kwargs, self._owner._func)  # noqa: SLF001
         try:
             result = self._run(self._owner._whole)  # noqa: SLF001
         except Exception as error:
@@ -261,12 +303,10 @@ class _Attempt:
         sites = charged_sites(log)
         if sites or outcome_of(log, has_tensors=self._has_tensors()) is not Outcome.FRAME_SKIPPED:
             return sites
-        return (_unseen(self._owner._func, self._owner._name),)  # noqa: SLF001
+        return (unseen(self._owner._func, self._owner._name),)  # noqa: SLF001
 
     def _has_tensors(self) -> bool:
-        func = self._owner._func  # noqa: SLF001
-        bound = getattr(func, "__self__", None)
-        return has_tensors((self._args, self._kwargs, bound)) or _closes_over_tensors(func)
+        return has_tensor_inputs(self._owner._func, self._args, self._kwargs)  # noqa: SLF001
 
     def _returned(self, result: Any, log: CallLog, *, sites: tuple[BreakSite, ...]) -> Any:
         outcome = outcome_of(log, has_tensors=self._has_tensors())
@@ -276,7 +316,7 @@ class _Attempt:
             self._owner._budget.whole or self._owner._strict  # noqa: SLF001
         )
         if must_be_whole and sites and any(site.torch_bug is None for site in sites):
-            raise FullGraphError(not_whole_message(self._owner._name, sites))  # noqa: SLF001
+            raise FullGraphError(not_whole_message(self._owner._name, call.sites))  # noqa: SLF001
         self._owner.check(call)
         return result
 
@@ -304,7 +344,7 @@ class _Attempt:
             return result
         call = self._finish(Outcome.FAILED, sites=(site,), failure=site.reason)
         if kind is FullGraphError:
-            raise FullGraphError(not_whole_message(owner._name, (site,))) from failure  # noqa: SLF001
+            raise FullGraphError(not_whole_message(owner._name, call.sites)) from failure  # noqa: SLF001
         try:
             owner.check(call)
         except GraphBreakError as error:
@@ -320,6 +360,7 @@ class _Attempt:
         failure: str | None = None,
     ) -> Call:
         owner, logs = self._owner, self._logs
+        sites = tuple(placed(site, owner._func, owner._name) for site in sites)  # noqa: SLF001
         call = Call(
             name=owner._name,  # noqa: SLF001
             mode=owner._mode,  # noqa: SLF001
@@ -339,41 +380,5 @@ class _Attempt:
         return call
 
 
-def has_tensors(tree: Any) -> bool:
-    """Whether a tensor is among the leaves of `tree`, or in the attributes of one."""
-    leaves = optree.tree_leaves(tree, none_is_leaf=False)
-    if any(isinstance(leaf, torch.Tensor) for leaf in leaves):
-        return True
-    return any(
-        isinstance(value, torch.Tensor | torch.nn.Module)
-        for leaf in leaves
-        for value in getattr(leaf, "__dict__", {}).values()
-        if not isinstance(leaf, type)
-    )
-
-
-def _closes_over_tensors(func: Any) -> bool:
-    cells = getattr(func, "__closure__", None) or ()
-    contents = []
-    for cell in cells:
-        with contextlib.suppress(ValueError):  # a cell that is still empty
-            contents.append(cell.cell_contents)
-    return isinstance(func, torch.nn.Module) or has_tensors(contents)
-
-
 def _is_limit(error: BaseException) -> bool:
     return type(error).__name__ == "FailOnRecompileLimitHit"
-
-
-def _unseen(func: Any, name: str) -> BreakSite:
-    """Return the site of a call for which Dynamo neither traced nor ran anything."""
-    code = getattr(inspect.unwrap(func), "__code__", None)
-    return BreakSite(
-        file=code.co_filename if code is not None else "<not Python>",
-        line=code.co_firstlineno if code is not None else 0,
-        function=name.rpartition(":")[2],
-        reason="Dynamo did not look at this call",
-        explanation="torch.compile is disabled (TORCHDYNAMO_DISABLE, a stance, "
-        "torch.compiler.disable), or a torch.compile of your own has skipped or compiled it before",
-        skips_frame=True,
-    )

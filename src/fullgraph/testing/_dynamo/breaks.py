@@ -97,10 +97,13 @@ def user_stack(stack: Sequence[Location]) -> tuple[Location, ...]:
     """Return the captured lines of user code that lead to the innermost one, outermost first.
 
     Torch polyfills some of Python's builtins, so that its own lines may come below the user's; what
-    is above the last line of torch or of ours belongs to the program that made the call.
+    is above the last line of torch or of ours belongs to the program that made the call. Empty if
+    nothing but torch's or our lines was captured.
     """
     end = len(stack)
     while end and is_machinery(stack[end - 1].file):
+        if stack[end - 1].file.startswith(_OWN + os.sep) or _is_entry(stack[end - 1].file):
+            return ()
         end -= 1
     start = end
     while start and not is_machinery(stack[start - 1].file):
@@ -115,6 +118,11 @@ def is_machinery(file: str) -> bool:
     torch = sys.modules.get("torch")
     home = os.path.dirname(torch.__file__ or "") if torch is not None else ""
     return bool(home) and file.startswith(home + os.sep)
+
+
+def _is_entry(file: str) -> bool:
+    """Whether a file is where calls of compiled functions come in."""
+    return file.endswith(os.path.join("torch", "_dynamo", "eval_frame.py"))
 
 
 def _one_line(text: str) -> str:

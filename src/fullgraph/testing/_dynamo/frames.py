@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fullgraph.testing._dynamo.breaks import Break, Location, function_name, is_machinery
 from fullgraph.testing._dynamo.calls import CallLog, Specialisation, current
 from fullgraph.testing._dynamo.marker import with_marker
-from fullgraph.testing._dynamo.signature import describe_frame
+from fullgraph.testing._dynamo.signature import describe_frame, describe_globals
 from fullgraph.testing._dynamo.tracing import tracing
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 WRAPPERS: set[str] = set()
 """Files whose functions wrap tagged ones, and are no part of any capture."""
+
+
+_MOST_SKIPS = 1024
+"""Calls with ever new objects must not fill the memory; what is forgotten is found out anew."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,10 +103,12 @@ def _watched(log: CallLog, frame: Any, convert: Callable[[], Any]) -> Any:
     if limits is not None and code in limits:
         limits[code].tell(log)
         return limits[code].answer
-    key = (code, describe_frame(frame.f_locals, identities=True)) if skips is not None else None
+    alive: list[Any] = []
+    key = None if skips is None else _state_of(frame, alive)
     if skips is not None and key in skips:
-        skips[key].tell(log)
-        return skips[key].answer
+        skip, _ = skips[key]
+        skip.tell(log)
+        return skip.answer
     answer, events, compiled = _traced(log, frame, module, convert)
     if compiled is not None:
         log.saw_compiled(compiled)
@@ -117,8 +123,20 @@ def _watched(log: CallLog, frame: Any, convert: Callable[[], Any]) -> Any:
     if skip.kind == "limit":
         limits[code] = skip
     else:
-        skips[key] = skip
+        if len(skips) >= _MOST_SKIPS:
+            skips.clear()
+        skips[key] = skip, alive
     return skip.answer
+
+
+def _state_of(frame: Any, alive: list[Any]) -> tuple[Any, str, str]:
+    """Return all that decides whether a frame can be compiled, as far as it can be told."""
+    code: types.CodeType = frame.f_code
+    return (
+        code,
+        describe_frame(frame.f_locals, identities=alive),
+        describe_globals(code.co_names, frame.f_globals),
+    )
 
 
 def _traced(

@@ -71,7 +71,8 @@ class PublicWatcher(AbstractContextManager[None]):
     def __exit__(self, *_: object) -> None:
         self._undo.close()
         memory: dict[Any, Any] = self._log.skips if self._log.skips is not None else {}
-        signature = describe(self._inputs, identities=True)
+        alive: list[Any] = []
+        signature = describe(self._inputs, identities=alive)
         compiled = self._log.graphs_compiled > 0 or bool(self._breaks)
         if compiled:
             self._remember(memory, signature)

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _LONGEST = 200
 _DEEPEST = 4
 
 
-def describe_frame(local_values: Mapping[str, Any], *, identities: bool = False) -> str:
+def describe_frame(local_values: Mapping[str, Any], *, identities: list[Any] | None = None) -> str:
     """Describe a frame's local variables, in their order.
 
-    With `identities`, objects that have no description of their own are told apart by address: such
-    a text is good within a process and while the objects live.
+    With `identities` the text tells apart what Dynamo may tell apart: objects by their attributes,
+    closures by their variables, and by address what has no description. The list receives the
+    latter: the text is good while they live.
     """
     parts = [f"{name}={describe(value, identities)}" for name, value in local_values.items()]
     text = ", ".join([*parts, *_global_state()])
-    return text if identities else shorten(text)
+    return shorten(text) if identities is None else text
+
+
+def describe_globals(names: Iterable[str], namespace: Mapping[str, Any]) -> str:
+    """Describe the plain values among the global variables that a frame reads."""
+    plain = bool | int | float | complex | str | bytes | None
+    found = [name for name in names if isinstance(namespace.get(name, namespace), plain)]
+    return ", ".join(f"{name}={namespace[name]!r}" for name in found)
 
 
 def _global_state() -> list[str]:
@@ -47,7 +56,7 @@ def shorten(text: str) -> str:
     return f"{text[: _LONGEST - 12]}...{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def describe(value: Any, identities: bool = False, depth: int = 0) -> str:
+def describe(value: Any, identities: list[Any] | None = None, depth: int = 0) -> str:
     """Describe one value: tensors and arrays by dtype and shape, Python values by repr."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         if type(value).__module__ == "builtins":
@@ -62,12 +71,33 @@ def describe(value: Any, identities: bool = False, depth: int = 0) -> str:
         return f"{{{inner}}}"
     elif isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
         name = f"{value.__module__}.{value.__qualname__}"
-        return f"{name}@{id(value):x}" if identities else name
+        return name if identities is None else name + _told_apart(value, identities, depth)
     elif isinstance(value, types.ModuleType):
         return value.__name__
     elif isinstance(value, types.CellType):
-        return "cell"
-    return _describe_other(value, identities)
+        if identities is None or depth >= _DEEPEST:
+            return "cell"
+        try:
+            return f"cell({describe(value.cell_contents, identities, depth + 1)})"
+        except ValueError:
+            return "cell()"
+    return _describe_other(value, identities, depth)
+
+
+def _told_apart(value: Any, identities: list[Any], depth: int) -> str:
+    """Tell an object from others of its kind: by contents if it has them, else by address."""
+    if isinstance(value, types.FunctionType):
+        identities.append(value.__code__)
+        inside: Any = (value.__closure__, value.__defaults__, value.__kwdefaults__)
+        return f"@{id(value.__code__):x}{describe(inside, identities, depth + 1)}"
+    if isinstance(value, functools.partial):
+        parts = (value.func, value.args, value.keywords)
+        return describe(parts, identities, depth + 1)
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict) and attributes and depth < _DEEPEST:
+        return describe(attributes, identities, depth + 1)
+    identities.append(value)
+    return f"@{id(value):x}"
 
 
 def _is_tensor(value: Any) -> bool:
@@ -94,10 +124,10 @@ def _describe_tensor(value: Any) -> str:
     return text if kind.__name__ == "Tensor" else f"{kind.__name__} {text}"
 
 
-def _describe_other(value: Any, identities: bool) -> str:
+def _describe_other(value: Any, identities: list[Any] | None, depth: int) -> str:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
     if isinstance(shape, tuple) and dtype is not None:
         # a NumPy scalar is a value to Dynamo; an array is its dtype and shape
         return f"{kind} {dtype}{list(shape)}" + (f" {value!r}" if shape == () else "")
-    return f"{kind}@{id(value):x}" if identities else kind
+    return kind if identities is None else kind + _told_apart(value, identities, depth)

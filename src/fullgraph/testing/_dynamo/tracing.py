@@ -26,6 +26,7 @@ LIMIT_LOGGER = "torch._dynamo.convert_frame"
 ITEM_LOGGER = "torch._dynamo.variables.tensor"
 TRACE_LOGGER = "torch.__trace"
 
+
 class LogTap(logging.Filter):
     """Hear what one of torch's loggers says while it is open, and let nothing more of it out.
 
@@ -128,7 +129,7 @@ def tracing(
 ) -> Iterator[None]:
     """Trace with our configuration and without notices, noting breaks and failed guards.
 
-    Without a configuration the frame is one of the user's own torch.compile: it is only listened to.
+    Without a configuration the frame is one of the user's own torch.compile: we only listen.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(LogTap(BREAK_LOGGER, hear_breaks(breaks)))
@@ -183,13 +184,12 @@ def failed_guards(guards: list[str]) -> Iterator[None]:
     """
     internal: Any = sys.modules.get("torch._logging._internal")
     names = getattr(getattr(internal, "log_state", None), "artifact_names", None)
-    switch = isinstance(names, set) and "recompiles" not in names
 
     def hear(text: str) -> None:
         guards.append(failed_guard(text))
 
     with LogTap(RECOMPILE_LOGGER, hear), LogTap(RECOMPILE_LOGGER + "_verbose", hear):
-        if not switch:
+        if not isinstance(names, set) or "recompiles" in names:
             yield
             return
         names.add("recompiles")
