@@ -17,8 +17,8 @@ import torch
 import torch._dynamo
 
 from fullgraph.plugin.copies import Copies
-from fullgraph.testing._dynamo.device import has_redundant_default, plain_default_device
 from fullgraph.testing._discover import tagged_targets
+from fullgraph.testing._dynamo.device import has_redundant_default, plain_default_device
 
 _compiled = {}
 

@@ -43,7 +43,8 @@ def branch(x):
 
 def bent(x):
     for _ in range(2):
-        x = x / float(x.max())
+        print(end="")
+        x = x + 0
     return x
 
 def sized(x, n):
@@ -70,9 +71,11 @@ class Suite:
         """The name of the library module."""
         return f"lib_{self.pytester._name}"
 
-    def run(self, *args: str, plugins: tuple[str, ...] = ()) -> pytest.RunResult:
+    def run(self, *args: str) -> pytest.RunResult:
         """Run in this process."""
-        return self.pytester.runpytest_inprocess("-p", "no:cacheprovider", *args)
+        # hypothesis imports all of itself at the end of each run, anew
+        alone = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+        return self.pytester.runpytest_inprocess(*alone, *args)
 
     def ids(self, *args: str) -> list[str]:
         """Return the ids of the collected tests, without their file."""

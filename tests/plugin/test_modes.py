@@ -86,7 +86,9 @@ def test_sizes(xp, n):
 
 def test_one_id_can_be_run_alone(suite):
     suite.write(ONE)
-    result = suite.run("--fg-modes=eager,compile", f"test_{suite.pytester._name}.py::test_one[torch-compile]")
+    result = suite.run(
+        "--fg-modes=eager,compile", f"test_{suite.pytester._name}.py::test_one[torch-compile]"
+    )
     result.assert_outcomes(passed=1)
 
 
@@ -262,8 +264,13 @@ def xp(request):
 
 def test_the_deprecated_monkeypatch_form_is_effective_until_the_test_ends(suite):
     suite.write(
-        ONE.replace("assert double", "assert type(double).__name__ == MODES[MODE]\n    assert double")
-        .replace("def test_one(xp)", "MODES = {True: 'CompiledFunction', False: 'function'}\n\ndef test_one(xp, request)")
+        ONE.replace(
+            "assert double", "assert type(double).__name__ == MODES[MODE]\n    assert double"
+        )
+        .replace(
+            "def test_one(xp)",
+            "MODES = {True: 'CompiledFunction', False: 'function'}\n\ndef test_one(xp, request)",
+        )
         .replace("MODE]", "'compile' in request.node.name]"),
         conftest="""
 import pytest, torch
