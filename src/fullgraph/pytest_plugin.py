@@ -70,7 +70,8 @@ def compile_record(request: pytest.FixtureRequest) -> Iterator[Recording]:
     """Record what torch compiles during the test: ``compile_record.record.breaks_in("mypkg")``."""
     from fullgraph.plugin.plain import recorded
 
-    with recorded(_session(request.config)) as recording:
+    _session(request.config)
+    with recorded() as recording:
         yield recording
 
 
@@ -83,22 +84,30 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     from fullgraph.plugin.plain import check, parse_marker, recorded
 
     demand = parse_marker(marker)
-    with recorded(_session(item.config)) as recording:
+    _session(item.config)
+    with recorded() as recording:
         result = yield
     check(demand, recording.record)
     return result
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Settle the records; a worker of pytest-xdist sends them to its controller."""
-    run = session.config.stash.get(_SESSION, None)
-    if run is None:
-        return
-    run.settle()
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["fullgraph"] = run.ledger.to_json()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Settle the records: a worker of pytest-xdist sends them, anyone else writes the report."""
+    config = session.config
+    run = config.stash.get(_SESSION, None)
+    if run is not None:
+        run.settle()
+        output = getattr(config, "workeroutput", None)
+        if output is not None:
+            output["fullgraph"] = run.ledger.to_json()
+    result = yield
+    run = config.stash.get(_SESSION, None)  # a worker's records may have begun it
+    if run is not None and not hasattr(config, "workerinput"):
+        from fullgraph.plugin.ending import write_report
+
+        write_report(run)
+    return result
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -115,7 +124,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say what was captured, and write the report."""
+    """Say what was captured."""
     session = config.stash.get(_SESSION, None)
     if session is None:
         return

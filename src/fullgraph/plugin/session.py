@@ -58,6 +58,12 @@ class RunSession:
         self._undo = contextlib.ExitStack()
         self.budgets: Budgets = read_budgets(config.rootpath / "pyproject.toml")
 
+    @property
+    def whole_suite(self) -> bool:
+        """Whether nothing was deselected, and no part of the suite was asked for."""
+        get = self.config.getoption
+        return not (get("keyword") or get("markexpr") or get("file_or_dir"))
+
     # --- begin and end ---
 
     def open(self) -> None:
@@ -96,10 +102,6 @@ class RunSession:
     def settle(self) -> None:
         """Add what this process has recorded to the ledger; once, at the end of its tests."""
         self.ledger.record = self.ledger.record.merge(self._recorder.record())
-
-    def add_record(self, record: Record) -> None:
-        """Add the record of a block of the user's own."""
-        self.ledger.record = self.ledger.record.merge(record)
 
     # --- collection ---
 
@@ -230,6 +232,8 @@ class RunSession:
 
     @contextlib.contextmanager
     def _patched(self, request: Any, xp: Any, mode: str) -> Iterator[None]:
+        import torch._dynamo  # noqa: F401 - takes seconds, which are no function's own
+
         with contextlib.ExitStack() as stack:
             for target in list(tagged_targets(request.module)):
                 if target.tag.torch_compile:

@@ -39,7 +39,8 @@ def call_both(
     -----
     A call that is given an iterator is not compared: it can be consumed only once.
     """
-    if any(isinstance(leaf, Iterator) for leaf in optree.tree_leaves((args, kwargs))):
+    inputs: Any = (args, kwargs)
+    if any(isinstance(leaf, Iterator) for leaf in optree.tree_leaves(inputs)):
         return compiled(args, kwargs)  # one call would take what the other needs
     saved = Snapshot(args, kwargs)
     expected = arguments = failure = None

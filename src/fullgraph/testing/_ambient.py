@@ -43,7 +43,9 @@ class AmbientLog(CallLog):
 
     def saw_compiled(self, item: Compiled) -> None:
         """Count a compilation."""
-        made = Specialisation(item.frame, item.signature, item.guard, not item.resumes)
+        made = Specialisation(
+            item.frame, item.signature, item.guard, not item.resumes, graphs=item.graphs
+        )
         self._add(
             item.frame, None, compiled=(made,), graphs=item.graphs, compile_seconds=item.seconds
         )

@@ -47,7 +47,9 @@ def charged_sites(log: CallLog) -> tuple[BreakSite, ...]:
 
 def compiled_specialisations(log: CallLog) -> tuple[Specialisation, ...]:
     """Return what the call compiled, in order."""
-    return tuple(Specialisation(i.frame, i.signature, i.guard, i.own) for i in log.compiled)
+    return tuple(
+        Specialisation(i.frame, i.signature, i.guard, i.own, graphs=i.graphs) for i in log.compiled
+    )
 
 
 def outcome_of(log: CallLog, has_tensors: Callable[[], bool]) -> Outcome:

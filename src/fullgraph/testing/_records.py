@@ -97,6 +97,8 @@ class Specialisation:
     """Whether the frame is the function itself, not a callee or what follows a break."""
     repeat: int = 0
     """Tells apart specialisations of equal signature, which something else distinguishes."""
+    graphs: int = 0
+    """Graphs that were compiled for it."""
 
     @property
     def key(self) -> tuple[str, str, int]:

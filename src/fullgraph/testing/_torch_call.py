@@ -188,19 +188,19 @@ class CompiledCall:
             return self._func(*args, **kwargs)
         if self._mode is Mode.EAGER:
             return _Attempt(self, args, kwargs).plain(Outcome.EAGER)
+        if not self._python and not has_tensor_inputs(self._func, args, kwargs):
+            # no Python to trace, no tensor in it
+            return _Attempt(self, args, kwargs).plain(Outcome.NO_TENSOR)
         with in_progress(self._name):
             if self._compare:
-                result = call_both(
-                    self._breaking.func, self._attempt, args, kwargs, name=self._name
-                )
+                func = self._breaking.func  # a generator function, run to its end
+                result = call_both(func, self._attempt, args, kwargs, name=self._name)
             else:
                 result = self._attempt(args, kwargs)
         return iter(result) if self._lazy else result
 
     def _attempt(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         attempt = _Attempt(self, args, kwargs)
-        if not self._python and not has_tensor_inputs(self._func, args, kwargs):
-            return attempt.plain(Outcome.NO_TENSOR)  # no Python to trace, no tensor in it
         if self._mode is Mode.FULLGRAPH:
             return attempt.fullgraph(must=self._budget.whole or self._strict)
         return attempt.breaking()
