@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import sys
@@ -101,7 +102,7 @@ def _told_apart(value: Any, identities: list[Any], depth: int) -> str:
 
 
 def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "untyped_storage") and hasattr(value, "requires_grad")
+    return isinstance(value, sys.modules["torch"].Tensor)
 
 
 def _describe_tensor(value: Any) -> str:
@@ -121,7 +122,10 @@ def _describe_tensor(value: Any) -> str:
 
 def _describe_other(value: Any, identities: list[Any] | None, depth: int) -> str:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
+    dtype = shape = None
+    if not isinstance(value, type):
+        with contextlib.suppress(Exception):  # a property of the user's, which may do anything
+            dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
     if isinstance(shape, tuple) and dtype is not None:
         # a NumPy scalar is a value to Dynamo; an array is its dtype and shape
         return f"{kind} {dtype}{list(shape)}" + (f" {value!r}" if shape == () else "")
