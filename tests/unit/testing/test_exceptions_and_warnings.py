@@ -202,13 +202,13 @@ def test_notices_of_torch_about_itself_are_silent(mode, where, monkeypatch):
 
         hook = convert_frame.register_bytecode_hook(lambda *_: notice())
     else:
-        interpreter = backends._interpreter
+        interpreter = backends.program
 
         def noisy(graph, inputs):
             notice()
             return interpreter(graph, inputs)
 
-        monkeypatch.setattr(backends, "_interpreter", noisy)
+        monkeypatch.setattr(backends, "program", noisy)
         hook = None
     try:
         with warnings.catch_warnings():
