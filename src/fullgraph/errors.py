@@ -10,11 +10,17 @@ __all__ = [
     "CaptureError",
     "FullGraphError",
     "FullgraphException",
+    "GradientRefusedError",
     "GraphBreakError",
     "MismatchError",
     "MissingBackendError",
+    "NativeBuildError",
+    "NativeCacheWarning",
+    "NativeMemoryError",
+    "NativeRuntimeError",
     "NothingCompiledError",
     "RecompileError",
+    "UnsupportedBodyError",
     "UntaggableError",
     "UsageError",
 ]
@@ -62,3 +68,43 @@ class NothingCompiledError(CaptureError):
 
 class MismatchError(CaptureError):
     """The compiled result differs from the eager one in tree, dtype, shape, device or value."""
+
+
+# --- Native loops ---
+
+
+class UnsupportedBodyError(FullgraphException, TypeError):
+    """A loop body has something that the compiler of native loops cannot express.
+
+    Attributes
+    ----------
+    operation : str
+        What is not supported.
+    line : str
+        The user's line, as ``file:line: code``, where it is known.
+    """
+
+    def __init__(self, message: str, operation: str = "", line: str = "") -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.line = line
+
+
+class GradientRefusedError(FullgraphException, RuntimeError):
+    """A native loop was given inputs that require gradients, which it cannot give."""
+
+
+class NativeBuildError(FullgraphException, RuntimeError):
+    """The C compiler is missing, or failed on a generated loop."""
+
+
+class NativeMemoryError(FullgraphException, MemoryError):
+    """A loop would need more memory than there is; nothing was allocated."""
+
+
+class NativeRuntimeError(FullgraphException, ArithmeticError, IndexError):
+    """A step divided an integer by zero or indexed outside a tensor."""
+
+
+class NativeCacheWarning(UserWarning):
+    """Compiled loops cannot be kept where they should be."""

@@ -1,0 +1,237 @@
+"""The whole C file of a loop: inputs, blocks of lanes, the loop over time, outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fullgraph.native.emit._elements import Elements, Position
+from fullgraph.native.emit._nests import Buffers, fill, memory_size, over, store
+from fullgraph.native.emit._index import Index
+from fullgraph.native.emit._prelude import prelude
+from fullgraph.native.emit._scope import Scope, indent
+from fullgraph.native.ir import Input, Loop, Nested, Node
+from fullgraph.native.lanes import Plan
+
+__all__ = ["Program", "emit"]
+
+STACK_BYTES = 64 * 1024  # more memory than this comes from the caller instead of the stack
+ALIGNMENT = 64
+
+# What follows the addresses in the argument array of the generated function, in this order.
+TRAILER = ("t_begin", "t_end", "steps", "block_begin", "block_end", "scratch")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A generated file.
+
+    Attributes
+    ----------
+    text : str
+        C source; the function is ``int64_t fg_run(const int64_t *a)``.
+    symbols : list of str
+        Vector math routines to bind with ``fg_bind`` after loading.
+    blocks : int
+        Number of lane blocks.
+    scratch : int
+        Bytes of working memory one call needs.
+    """
+
+    text: str
+    symbols: list[str]
+    blocks: int
+    scratch: int
+
+
+def emit(loop: Loop, plan: Plan, *, isa: str = "") -> Program:
+    """Return the C file of `loop`.
+
+    Parameters
+    ----------
+    loop : Loop
+        A verified loop.
+    plan : Plan
+        From `fullgraph.native.lanes.make_plan`.
+    isa : {"", "avx2", "avx512f"}
+        Vector math routines to use.
+    """
+    e = Elements(plan)
+    buffers = Buffers()
+    pointers = _pointers(loop)
+    carry_names = _carry_memory(e, buffers, loop)
+    load, save = _transfers(e, loop, carry_names)
+    for x in loop.xs:
+        e.storage[x] = _reader(e, x, f"x{x.index}_t")
+    for c in loop.consts:
+        e.storage[c] = _reader(e, c, f"k{c.index}")
+    step = write_step(e, buffers, loop, carry_names)
+    time = "steps - 1 - t" if loop.reverse else "t"
+    at = [f"const int64_t now = {time};"] if loop.xs or loop.ys else []
+    at += [_at_time(x, "x", x.index) for x in loop.xs]
+    at += [_at_time(y, "y", j) for j, y in enumerate(loop.ys)]
+    block = [
+        *load,
+        *e.before,
+        "for (int64_t t = t_begin; t < t_end; ++t) {",
+        *indent([*at, *step]),
+        "}",
+        *save,
+    ]
+    blocks = -(-plan.lanes // plan.block) if plan.lanes else 1
+    if plan.lanes:
+        last = plan.lanes - plan.block
+        first = f"const int64_t p0 = b * {plan.block} < {last} ? b * {plan.block} : {last};"
+        block = [
+            "for (int64_t b = block_begin; b < block_end; ++b) {",
+            *indent([first, *block]),
+            "}",
+        ]
+    memory, scratch = _memory(buffers)
+    n = len(pointers)
+    trailer = [
+        f"const int64_t {name} = a[{n + i}];" for i, name in enumerate(TRAILER) if name in _used(plan)
+    ]
+    if scratch:
+        trailer.append(f"char *const scratch = (char *)a[{n + len(TRAILER) - 1}];")
+    lines = [*pointers, *trailer, "int64_t status = 0;", *memory, *block, "return status;"]
+    body = "\n".join(["int64_t fg_run(const int64_t *restrict a) {", *indent(lines), "}", ""])
+    head, symbols = prelude(body, isa)
+    return Program(f"{head}\n{body}", symbols, blocks, scratch)
+
+
+def _used(plan: Plan) -> tuple[str, ...]:
+    return TRAILER[:5] if plan.lanes else TRAILER[:3]
+
+
+def _pointers(loop: Loop) -> list[str]:
+    """Return declarations of all tensors, in the order of the argument array."""
+    groups: list[tuple[str, tuple[Node, ...], bool]] = [
+        ("c", loop.carry, True),
+        ("x", loop.xs, True),
+        ("k", loop.consts, True),
+        ("r", loop.carry_out, False),
+        ("y", loop.ys, False),
+    ]
+    lines: list[str] = []
+    for letter, nodes, constant in groups:
+        for i, node in enumerate(nodes):
+            t = f"const {node.dtype.c}" if constant else node.dtype.c
+            name = f"{letter}{i}_in" if letter == "c" else f"{letter}{i}"
+            lines.append(f"{t} *restrict {name} = ({t} *)a[{len(lines)}];")
+    return lines
+
+
+def _reader(e: Elements, node: Node, array: str):  # type: ignore[no-untyped-def]
+    def read(index: Position) -> str:
+        return f"{array}[{e.outer(node, index)}]"
+
+    return read
+
+
+def _at_time(node: Node, letter: str, i: int) -> str:
+    t = node.dtype.c if letter == "y" else f"const {node.dtype.c}"
+    return f"{t} *restrict {letter}{i}_t = {letter}{i} + now * {node.size};"
+
+
+def _carry_memory(e: Elements, buffers: Buffers, loop: Loop) -> list[str]:
+    names = []
+    for leaf in loop.carry:
+        name = f"c{leaf.index}"
+        buffers.arrays.append((name, leaf.dtype, max(memory_size(e, leaf), 1)))
+        e.storage[leaf] = _local_reader(e, leaf, name)
+        names.append(name)
+    return names
+
+
+def _local_reader(e: Elements, node: Node, name: str):  # type: ignore[no-untyped-def]
+    def read(index: Position) -> str:
+        return f"{name}[{e.local(node, index)}]"
+
+    return read
+
+
+def _transfers(e: Elements, loop: Loop, names: list[str]) -> tuple[list[str], list[str]]:
+    """Return statements that load the carry of a block and that save it."""
+    load: list[str] = []
+    save: list[str] = []
+    for leaf, name in zip(loop.carry, names, strict=True):
+        for lines, text in ((load, "{0} = c{2}_in[{1}];"), (save, "r{2}[{1}] = {0};")):
+            saved, e.scope = e.scope, Scope()
+
+            def body(index: list[Index], leaf: Input = leaf, name: str = name, text: str = text) -> None:
+                here, there = f"{name}[{e.local(leaf, index)}]", e.outer(leaf, index)
+                e.say(text.format(here, there, leaf.index), lane=e.varies(leaf))
+
+            over(e, leaf.shape, e.plan.lane.get(leaf), body, unroll=False)
+            lines += e.scope.lines(e.plan.block)
+            e.scope = saved
+    return load, save
+
+
+def write_step(e: Elements, buffers: Buffers, loop: Loop, carry_names: list[str]) -> list[str]:
+    """Return the statements of one step: values, ys, then the new carry."""
+    plan = e.plan
+    step = Scope()
+    for node in loop.nodes:
+        if node in plan.stored and node not in e.storage:
+            e.scope = Scope() if node in plan.invariant else step
+            fill(e, buffers, node)
+            if node in plan.invariant:
+                e.before += e.scope.lines(plan.block)
+        elif isinstance(node, Nested):
+            e.scope = step
+            raise NotImplementedError
+    e.scope = step
+    for j, y in enumerate(loop.ys):
+        store(e, y, lambda index, y=y, j=j: f"y{j}_t[{e.outer(y, index)}]", unroll=plan.unroll, late=True)  # type: ignore[misc]
+    _new_carry(e, buffers, loop, carry_names)
+    return step.lines(plan.block)
+
+
+def _new_carry(e: Elements, buffers: Buffers, loop: Loop, names: list[str]) -> None:
+    moves: list[str] = []
+    lane_moves: list[str] = []
+    for leaf, out, name in zip(loop.carry, loop.carry_out, names, strict=True):
+        if out is leaf:
+            continue
+        if e.plan.unroll:
+            def body(index: list[Index], leaf: Input = leaf, out: Node = out, name: str = name) -> None:
+                atom = e.element(out, index)
+                line = f"{name}[{e.local(leaf, index)}] = {atom};"
+                (lane_moves if e.varies(leaf) else moves).append(line)
+
+            over(e, leaf.shape, e.plan.lane.get(leaf), body, unroll=True)
+            continue
+        if out in e.plan.stored:
+            new = e.storage[out]
+        else:
+            array = buffers.plain(e, leaf.dtype, memory_size(e, leaf), "n")
+            new = _local_reader(e, leaf, array)
+            store(e, out, new, unroll=False)
+        saved, e.scope = e.scope, Scope()
+
+        def move(index: list[Index], leaf: Input = leaf, name: str = name, new=new) -> None:  # type: ignore[no-untyped-def]
+            line = f"{name}[{e.local(leaf, index)}] = {new(index)};"
+            e.say(line, lane=e.varies(leaf))
+
+        over(e, leaf.shape, e.plan.lane.get(leaf), move, unroll=False)
+        moves += e.scope.lines(e.plan.block)
+        e.scope = saved
+    e.scope.lanes += lane_moves
+    e.scope.after += moves
+
+
+def _memory(buffers: Buffers) -> tuple[list[str], int]:
+    """Return declarations of all arrays, and the bytes they need from the caller."""
+    sizes = [-(-count * dtype.size // ALIGNMENT) * ALIGNMENT for _, dtype, count in buffers.arrays]
+    if sum(sizes) <= STACK_BYTES:
+        align = f"__attribute__((aligned({ALIGNMENT})))"
+        return [f"{d.c} {name}[{count}] {align};" for name, d, count in buffers.arrays], 0
+    lines: list[str] = []
+    at = 0
+    for (name, dtype, _), size in zip(buffers.arrays, sizes, strict=True):
+        lines.append(f"{dtype.c} *restrict {name} = ({dtype.c} *)(scratch + {at});")
+        at += size
+    return lines, at
+
+

@@ -1,0 +1,262 @@
+"""One call of a compiled loop: pointers, outputs, slices of steps, threads, status."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from fullgraph.errors import NativeMemoryError, NativeRuntimeError
+from fullgraph.native.emit import Program, emit
+from fullgraph.native.build import Built, build, find_compiler, vector_isa
+from fullgraph.native.lanes import Plan
+from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS
+
+if TYPE_CHECKING:
+    from fullgraph.native.dtypes import DType
+    from fullgraph.native.ir import Loop
+
+__all__ = ["CompiledLoop", "compile_loop", "torch_dtype"]
+
+SLICE_SECONDS: Final = 0.1  # a long loop runs in slices of about this, so that Ctrl-C is heard
+FIRST_SLICE_WORK: Final = 20_000_000  # additions that are safely shorter than that
+THREAD_WORK: Final = 2_000_000  # additions below which threads cost more than they give
+MEMORY_CHECK_BYTES: Final = 1 << 26  # smaller results are allocated without asking
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """Return torch's name of an IR dtype."""
+    found = getattr(torch, dtype.name)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _torch_library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+
+
+def _addresses(symbols: Sequence[str]) -> list[int] | None:
+    """Return the addresses of vector routines in torch's own library, if all are there."""
+    found: list[int] = []
+    try:
+        library = _torch_library()
+        for symbol in symbols:
+            address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
+            assert address is not None
+            found.append(address)
+    except (OSError, AttributeError):
+        return None
+    return found
+
+
+def compile_loop(loop: Loop, plan: Plan, *, vector_math: str = "sleef") -> CompiledLoop:
+    """Emit, build and load `loop`."""
+    isa = vector_isa(find_compiler()) if vector_math == "sleef" else ""
+    program = emit(loop, plan, isa=isa)
+    table = _addresses(program.symbols)
+    if table is None:  # a torch without these routines: the C library computes them
+        program = emit(loop, plan)
+        table = []
+    built = build(program.text)
+    if table:
+        bind = built.library.fg_bind
+        bind.restype, bind.argtypes = None, [ctypes.c_void_p]
+        bind((ctypes.c_void_p * len(table))(*table))
+    return CompiledLoop(loop, plan, program, built)
+
+
+@functools.lru_cache(maxsize=8)
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Return the helpers of this process; a forked child gets its own."""
+    del process
+    return ThreadPoolExecutor(threads, thread_name_prefix="fullgraph-native")
+
+
+def _available_memory() -> int | None:
+    """Return how many bytes this process can still take, where the system says."""
+    found: list[int] = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
+        if limit.isdigit():
+            found.append(int(limit) - int(used))
+    except OSError:
+        pass
+    return min(found, default=None)
+
+
+def _in_words(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"
+
+
+@dataclass
+class CompiledLoop:
+    """A loop that is ready to run.
+
+    Attributes
+    ----------
+    loop, plan, program, built
+        What it was made from, for `explain_loop`.
+    """
+
+    loop: Loop
+    plan: Plan
+    program: Program
+    built: Built
+
+    def __post_init__(self) -> None:
+        function = self.built.library.fg_run
+        function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_void_p]
+        self._function = function
+        loop = self.loop
+        count = len(loop.carry) + len(loop.xs) + len(loop.consts) + len(loop.carry) + len(loop.ys)
+        self._array = ctypes.c_int64 * (count + 6)
+        self._carry = [(leaf.shape, torch_dtype(leaf.dtype)) for leaf in loop.carry]
+        self._ys = [(y.shape, torch_dtype(y.dtype)) for y in loop.ys]
+        self._step_bytes = sum(y.size * y.dtype.size for y in loop.ys)
+
+    def __call__(
+        self,
+        init: Sequence[torch.Tensor],
+        xs: Sequence[torch.Tensor],
+        consts: Sequence[torch.Tensor],
+        steps: int,
+        threads: int = 1,
+    ) -> list[torch.Tensor]:
+        """Run `steps` steps.
+
+        Parameters
+        ----------
+        init, xs, consts
+            Tensors in the order of the loop's inputs, with their dtypes and shapes; those of `xs`
+            with `steps` in front. They are only read.
+        steps : int
+            How many steps.
+        threads : int
+            At most this many threads work on blocks of lanes.
+
+        Returns
+        -------
+        list of Tensor
+            The final carry, then the stacked ys, all in fresh memory.
+        """
+        bytes_needed = steps * self._step_bytes
+        if bytes_needed > MEMORY_CHECK_BYTES:
+            self._check_memory(bytes_needed, steps)
+        inputs = [t if t.is_contiguous() else t.contiguous() for t in (*init, *xs, *consts)]
+        carry = [torch.empty(shape, dtype=dtype) for shape, dtype in self._carry]
+        ys = [torch.empty((steps, *shape), dtype=dtype) for shape, dtype in self._ys]
+        pointers = [t.data_ptr() for t in inputs]
+        heads = [t.data_ptr() for t in carry]
+        tails = [t.data_ptr() for t in ys]
+        parts = self._parts(steps, threads)
+        if parts == 1 and steps * self.plan.work <= FIRST_SLICE_WORK:
+            scratch = self._scratch()
+            array = self._array(
+                *pointers, *heads, *tails, 0, steps, steps, 0, self.program.blocks,
+                scratch.data_ptr() if scratch is not None else 0,
+            )  # fmt: skip
+            status = self._function(array)
+        else:
+            status = self._sliced(inputs, carry, tails, steps, parts)
+        if status:
+            _raise_status(status)
+        return carry + ys
+
+    def _scratch(self) -> torch.Tensor | None:
+        size = self.program.scratch
+        return torch.empty(size, dtype=torch.uint8) if size else None
+
+    def _parts(self, steps: int, threads: int) -> int:
+        if threads <= 1:
+            return 1
+        return max(1, min(threads, self.program.blocks, steps * self.plan.work // THREAD_WORK))
+
+    def _sliced(
+        self,
+        inputs: list[torch.Tensor],
+        carry: list[torch.Tensor],
+        tails: list[int],
+        steps: int,
+        parts: int,
+    ) -> int:
+        """Run slices of steps, each on `parts` threads; between slices Python can interrupt."""
+        n = len(carry)
+        before = [t.data_ptr() for t in inputs[:n]]
+        rest = [t.data_ptr() for t in inputs[n:]]
+        spare = [torch.empty_like(t) for t in carry]
+        targets = [[t.data_ptr() for t in carry], [t.data_ptr() for t in spare]]
+        blocks = self.program.blocks
+        cuts = [blocks * i // parts for i in range(parts + 1)]
+        scratch = [self._scratch() for _ in range(parts)]
+        length = max(1, FIRST_SLICE_WORK // self.plan.work)
+        begin, turn, status = 0, 0, 0
+        while True:
+            end = min(steps, begin + length)
+            began = time.perf_counter()
+            arrays = [
+                self._array(
+                    *before, *rest, *targets[turn], *tails, begin, end, steps,
+                    cuts[i], cuts[i + 1], s.data_ptr() if s is not None else 0,
+                )
+                for i, s in enumerate(scratch)
+            ]  # fmt: skip
+            status |= self._on_threads(arrays)
+            before, begin = targets[turn], end
+            if status or begin >= steps:
+                break
+            turn = 1 - turn
+            spent = time.perf_counter() - began
+            length = max(1, min(4 * length, int(length * SLICE_SECONDS / max(spent, 1e-6))))
+        if turn == 1:
+            carry[:] = spare
+        return status
+
+    def _on_threads(self, arrays: list[ctypes.Array[ctypes.c_int64]]) -> int:
+        if len(arrays) == 1:
+            return int(self._function(arrays[0]))
+        pool = _pool(len(arrays) - 1, os.getpid())
+        futures: list[Future[int]] = [pool.submit(self._function, a) for a in arrays[1:]]
+        try:
+            status = int(self._function(arrays[0]))
+        finally:  # memory that a helper writes must outlive it
+            results = [f.result() for f in futures]
+        for result in results:
+            status |= result
+        return status
+
+    def _check_memory(self, needed: int, steps: int) -> None:
+        available = _available_memory()
+        if available is not None and needed > available:
+            raise NativeMemoryError(
+                f"the ys of {steps} steps need {_in_words(needed)} "
+                f"({_in_words(self._step_bytes)} a step) and {_in_words(available)} are free; "
+                "return less from the body, or scan in several calls"
+            )
+
+
+def _raise_status(status: int) -> None:
+    reasons = []
+    if status & DIVISION_BY_ZERO:
+        reasons.append("an integer was divided by zero")
+    if status & OUT_OF_BOUNDS:
+        reasons.append("an index was outside its tensor")
+    raise NativeRuntimeError(f"in a step of the loop {' and '.join(reasons)}")
+
+
