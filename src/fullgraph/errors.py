@@ -7,11 +7,19 @@ No exception type of torch, JAX or optree escapes a public call: where one is th
 from __future__ import annotations
 
 __all__ = [
+    "BranchError",
     "CaptureError",
+    "CarryError",
+    "CompilerNotFoundError",
     "FullGraphError",
     "FullgraphException",
     "GradientRefusedError",
     "GraphBreakError",
+    "InPlaceUpdateError",
+    "LoopCaptureError",
+    "LoopCompilationError",
+    "LoopError",
+    "LoopTypeError",
     "MismatchError",
     "MissingBackendError",
     "NativeBuildError",
@@ -20,7 +28,10 @@ __all__ = [
     "NativeRuntimeError",
     "NothingCompiledError",
     "RecompileError",
+    "SpecialisationLimitError",
+    "StackedOutputError",
     "UnsupportedBodyError",
+    "UnsupportedLoopError",
     "UntaggableError",
     "UsageError",
 ]
@@ -70,10 +81,61 @@ class MismatchError(CaptureError):
     """The compiled result differs from the eager one in tree, dtype, shape, device or value."""
 
 
+# --- Portable loops ---
+
+
+class LoopError(FullgraphException):
+    """Base of what the loop functions and their adapters raise beside `UsageError`."""
+
+
+class LoopTypeError(LoopError, TypeError):
+    """A leaf or a result of a body is of a kind that a loop cannot take."""
+
+
+class CarryError(LoopTypeError):
+    """A body returned a carry of another structure, shape, dtype or device than it was given.
+
+    The message names the leaf (``carry["velocity"][1]``), both sides and the fix, in the same words
+    on every backend.
+    """
+
+
+class StackedOutputError(LoopTypeError):
+    """The per-step outputs of a `scan` cannot be stacked: they differ from one step to the next."""
+
+
+class BranchError(LoopTypeError):
+    """The two branches of a `cond` under tracing give different structures, shapes or dtypes."""
+
+
+class InPlaceUpdateError(LoopError, RuntimeError):
+    """A body wrote into an array that it was handed."""
+
+
+class LoopCaptureError(LoopError, RuntimeError):
+    """A body cannot be captured whole: it breaks the graph, or it needs a value while traced."""
+
+
+class LoopCompilationError(LoopError, RuntimeError):
+    """A loop was captured, or should have been, and could not be compiled or run compiled."""
+
+
+class CompilerNotFoundError(LoopCompilationError):
+    """No working C or C++ compiler was found."""
+
+
+class SpecialisationLimitError(LoopCompilationError):
+    """An adapter has compiled as many specialisations as it may; the message names what varied."""
+
+
+class UnsupportedLoopError(LoopError, ValueError):
+    """An adapter refuses a call before compiling; the message names leaf, rule and bound."""
+
+
 # --- Native loops ---
 
 
-class UnsupportedBodyError(FullgraphException, TypeError):
+class UnsupportedBodyError(LoopError, TypeError):
     """A loop body has something that the compiler of native loops cannot express.
 
     Attributes
@@ -90,19 +152,19 @@ class UnsupportedBodyError(FullgraphException, TypeError):
         self.line = line
 
 
-class GradientRefusedError(FullgraphException, RuntimeError):
+class GradientRefusedError(LoopError, RuntimeError):
     """A native loop was given inputs that require gradients, which it cannot give."""
 
 
-class NativeBuildError(FullgraphException, RuntimeError):
-    """The C compiler is missing, or failed on a generated loop."""
+class NativeBuildError(LoopCompilationError):
+    """The C compiler failed on a generated loop, or its result cannot be loaded."""
 
 
-class NativeMemoryError(FullgraphException, MemoryError):
+class NativeMemoryError(LoopError, MemoryError):
     """A loop would need more memory than there is; nothing was allocated."""
 
 
-class NativeRuntimeError(FullgraphException, ArithmeticError, IndexError):
+class NativeRuntimeError(LoopError, ArithmeticError, IndexError):
     """A step divided an integer by zero or indexed outside a tensor."""
 
 

@@ -23,7 +23,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullgraph.errors import NativeBuildError, NativeCacheWarning
+from fullgraph.errors import CompilerNotFoundError, NativeBuildError, NativeCacheWarning
 
 __all__ = [
     "Built",
@@ -106,7 +106,7 @@ def find_compiler() -> Compiler:
 
     Raises
     ------
-    NativeBuildError
+    CompilerNotFoundError
         There is none; the message says what to install.
     """
     chosen = os.environ.get("FULLGRAPH_CC")
@@ -114,7 +114,7 @@ def find_compiler() -> Compiler:
     compiler = _compiler(tuple(n for n in named if n))
     if compiler is None:
         tried = ", ".join(n for n in named if n)
-        raise NativeBuildError(
+        raise CompilerNotFoundError(
             f"native loops need a C compiler, and none of {tried} runs here; install gcc "
             "(Debian, Ubuntu: apt install gcc; conda: conda install gcc), or name one in "
             "FULLGRAPH_CC"
@@ -209,8 +209,10 @@ def build(text: str) -> Built:
 
     Raises
     ------
+    CompilerNotFoundError
+        There is no compiler.
     NativeBuildError
-        There is no compiler, or it failed; the message carries what it said.
+        It failed; the message carries what it said.
     """
     compiler = find_compiler()
     flags = _flags(compiler)
