@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from fullgraph.errors import NativeMemoryError, NativeRuntimeError
-from fullgraph.native.emit import Program, emit
+from fullgraph.native.emit import TRAILER, Program, emit
 from fullgraph.native.build import Built, build, find_compiler, vector_isa
 from fullgraph.native.lanes import Plan
 from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS
@@ -126,7 +126,7 @@ class CompiledLoop:
         self._function = function
         loop = self.loop
         count = len(loop.carry) + len(loop.xs) + len(loop.consts) + len(loop.carry) + len(loop.ys)
-        self._array = ctypes.c_int64 * (count + 6)
+        self._array = ctypes.c_int64 * (count + len(TRAILER))
         self._carry = [(leaf.shape, torch_dtype(leaf.dtype)) for leaf in loop.carry]
         self._ys = [(y.shape, torch_dtype(y.dtype)) for y in loop.ys]
         self._step_bytes = sum(y.size * y.dtype.size for y in loop.ys)
@@ -137,6 +137,8 @@ class CompiledLoop:
         xs: Sequence[torch.Tensor],
         consts: Sequence[torch.Tensor],
         steps: int,
+        *,
+        reverse: bool = False,
         threads: int = 1,
     ) -> list[torch.Tensor]:
         """Run `steps` steps.
@@ -148,6 +150,8 @@ class CompiledLoop:
             with `steps` in front. They are only read.
         steps : int
             How many steps.
+        reverse : bool
+            Step from the last row to the first.
         threads : int
             At most this many threads work on blocks of lanes.
 
@@ -166,15 +170,16 @@ class CompiledLoop:
         heads = [t.data_ptr() for t in carry]
         tails = [t.data_ptr() for t in ys]
         parts = self._parts(steps, threads)
+        order = (steps - 1, -1) if reverse else (0, 1)
         if parts == 1 and steps * self.plan.work <= FIRST_SLICE_WORK:
             scratch = self._scratch()
             array = self._array(
-                *pointers, *heads, *tails, 0, steps, steps, 0, self.program.blocks,
+                *pointers, *heads, *tails, 0, steps, *order, 0, self.program.blocks,
                 scratch.data_ptr() if scratch is not None else 0,
             )  # fmt: skip
             status = self._function(array)
         else:
-            status = self._sliced(inputs, carry, tails, steps, parts)
+            status = self._sliced(inputs, carry, tails, steps, order, parts)
         if status:
             _raise_status(status)
         return carry + ys
@@ -194,6 +199,7 @@ class CompiledLoop:
         carry: list[torch.Tensor],
         tails: list[int],
         steps: int,
+        order: tuple[int, int],
         parts: int,
     ) -> int:
         """Run slices of steps, each on `parts` threads; between slices Python can interrupt."""
@@ -212,7 +218,7 @@ class CompiledLoop:
             began = time.perf_counter()
             arrays = [
                 self._array(
-                    *before, *rest, *targets[turn], *tails, begin, end, steps,
+                    *before, *rest, *targets[turn], *tails, begin, end, *order,
                     cuts[i], cuts[i + 1], s.data_ptr() if s is not None else 0,
                 )
                 for i, s in enumerate(scratch)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fullgraph.native.emit._program import Program, emit
+from fullgraph.native.emit._program import TRAILER, Program, emit
 
-__all__ = ["Program", "emit"]
+__all__ = ["TRAILER", "Program", "emit"]

@@ -18,7 +18,7 @@ STACK_BYTES = 64 * 1024  # more memory than this comes from the caller instead o
 ALIGNMENT = 64
 
 # What follows the addresses in the argument array of the generated function, in this order.
-TRAILER = ("t_begin", "t_end", "steps", "block_begin", "block_end", "scratch")
+TRAILER = ("t_begin", "t_end", "first", "stride", "block_begin", "block_end", "scratch")
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,9 @@ class Program:
     Attributes
     ----------
     text : str
-        C source; the function is ``int64_t fg_run(const int64_t *a)``.
+        C source; the function is ``int64_t fg_run(const int64_t *a)``. Its argument array holds
+        addresses of carry, xs, consts, new carry and ys, then `TRAILER`; step ``t`` reads and
+        writes row ``first + stride * t``.
     symbols : list of str
         Vector math routines to bind with ``fg_bind`` after loading.
     blocks : int
@@ -65,8 +67,7 @@ def emit(loop: Loop, plan: Plan, *, isa: str = "") -> Program:
     for c in loop.consts:
         e.storage[c] = _reader(e, c, f"k{c.index}")
     step = write_step(e, buffers, loop, carry_names)
-    time = "steps - 1 - t" if loop.reverse else "t"
-    at = [f"const int64_t now = {time};"] if loop.xs or loop.ys else []
+    at = ["const int64_t now = first + stride * t;"] if loop.xs or loop.ys else []
     at += [_at_time(x, "x", x.index) for x in loop.xs]
     at += [_at_time(y, "y", j) for j, y in enumerate(loop.ys)]
     block = [
@@ -100,7 +101,7 @@ def emit(loop: Loop, plan: Plan, *, isa: str = "") -> Program:
 
 
 def _used(plan: Plan) -> tuple[str, ...]:
-    return TRAILER[:5] if plan.lanes else TRAILER[:3]
+    return TRAILER[:6] if plan.lanes else TRAILER[:4]
 
 
 def _pointers(loop: Loop) -> list[str]:

@@ -1,0 +1,445 @@
+"""A loop body, as Dynamo hands it over, becomes loop IR.
+
+What Dynamo captures is one step: it never sees the number of steps. Marks show which values of the
+captured graph are the carry, the row of xs, the new carry and the y; a mark also cuts aliasing, so
+that one tensor used for two leaves is two values of the loop. torch then removes mutation and
+decomposes what the operation table has no rule for.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fullgraph.errors import GradientRefusedError, UnsupportedBodyError
+from fullgraph.native.dtypes import BY_NAME, F32, DType
+from fullgraph.native.ir import Input, InvalidIRError, Loop, Node, Shape, verify
+from fullgraph.native.ops import Argument, Call, Refused, canonical_name, find_rule, rules
+
+__all__ = ["Captured", "lower", "mark"]
+
+_LIBRARY = torch.library.Library("fullgraph", "FRAGMENT")
+_LIBRARY.define("mark(Tensor value, str role, int index) -> Tensor")
+
+
+def _fake_mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
+    del role, index
+    return torch.empty(value.shape, dtype=value.dtype, device=value.device)
+
+
+torch.library.register_fake("fullgraph::mark", _fake_mark, lib=_LIBRARY)
+_MARK = torch.ops.fullgraph.mark.default
+# Dead code elimination must keep the marks of inputs that a body ignores.
+torch.fx.node.has_side_effect(_MARK)
+torch.fx.node.has_side_effect(torch.ops.fullgraph.mark)
+
+
+def mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
+    """Mark a leaf while a body is captured: role ``carry``, ``x``, ``new`` or ``y``."""
+    result: torch.Tensor = torch.ops.fullgraph.mark(value, role, index)
+    return result
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A loop, and where its inputs are among the arguments of the captured graph.
+
+    Attributes
+    ----------
+    loop : Loop
+        The loop; its carry and xs are in the order of their marks.
+    carry, consts : tuple of int
+        Positions in the graph's arguments; `consts` only those of the first inputs of
+        ``loop.consts``, the rest are `constants`.
+    constants : list of Tensor
+        Tensors the body creates from Python values, kept alive here.
+    outputs : tuple of int
+        For each output of the graph its number among new carry and ys.
+    """
+
+    loop: Loop
+    carry: tuple[int, ...]
+    consts: tuple[int, ...]
+    constants: list[torch.Tensor]
+    outputs: tuple[int, ...]
+
+
+def ir_dtype(dtype: torch.dtype, what: str, origin: str = "") -> DType:
+    """Return the IR's name of a torch dtype, or refuse it."""
+    name = str(dtype).removeprefix("torch.")
+    found = BY_NAME.get(name)
+    if found is None:
+        raise refusal(
+            f"{what} is {name}",
+            origin,
+            f"native loops compute in {', '.join(BY_NAME)}; convert before the loop",
+        )
+    return found
+
+
+def refusal(what: str, origin: str, instead: str) -> UnsupportedBodyError:
+    """Return the error for something the compiler cannot express."""
+    at = f" at {origin}" if origin else ""
+    return UnsupportedBodyError(
+        f"the body cannot become a native loop: {what}{at}. {instead}.", what, origin
+    )
+
+
+def lower(gm: torch.fx.GraphModule) -> Captured:
+    """Return the loop of a captured step.
+
+    Raises
+    ------
+    UnsupportedBodyError
+        Something has no rule, with operation, shape and line.
+    GradientRefusedError
+        An input requires grad while gradients are on.
+    InPlaceUpdateError
+        The body writes into its carry or x.
+    """
+    marks = {(n.args[1], n.args[2]): n for n in gm.graph.nodes if _is_mark(n)}
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    for node in placeholders:
+        _check_input(node)
+    carry = [marks["carry", i] for i in range(_count(marks, "carry"))]
+    xs = [marks["x", i] for i in range(_count(marks, "x"))]
+    position = {n: i for i, n in enumerate(placeholders)}
+    for node in carry:
+        if node.args[0] not in position:
+            raise InvalidIRError(f"{node} marks {node.args[0]}, which is no argument")
+    traced = _step_graph(gm, marks, carry, xs, placeholders)
+    builder = _Builder(traced, len(carry), len(xs), len(placeholders))
+    loop = builder.build()
+    verify(loop)
+    return Captured(
+        loop,
+        tuple(position[n.args[0]] for n in carry),
+        tuple(builder.used_consts),
+        builder.constants,
+        _outputs(gm, len(carry)),
+    )
+
+
+def _is_mark(node: torch.fx.Node) -> bool:
+    return node.op == "call_function" and node.target in (_MARK, torch.ops.fullgraph.mark)
+
+
+def _count(marks: dict[Any, torch.fx.Node], role: str) -> int:
+    return sum(1 for found, _ in marks if found == role)
+
+
+def _check_input(node: torch.fx.Node) -> None:
+    value = node.meta.get("example_value")
+    source = str(getattr(node.meta.get("grapharg"), "source", node.name))
+    if not isinstance(value, torch.Tensor):
+        raise refusal(
+            f"a closed-over value of type {type(value).__name__}",
+            "",
+            "Close over tensors, numbers and functions of them",
+        )
+    if value.requires_grad and torch.is_grad_enabled():
+        raise GradientRefusedError(
+            "an input of the loop requires grad, and native loops have no gradients yet. Call it "
+            "under torch.no_grad(), detach the input, or use another adapter for training"
+        )
+    if value.device.type != "cpu":
+        raise refusal(f"a tensor is on {value.device}", "", "Native loops run on the CPU")
+    if value.layout is not torch.strided:
+        raise refusal(f"a tensor is {value.layout}", "", f"Make {source} dense before the loop")
+
+
+def _outputs(gm: torch.fx.GraphModule, carries: int) -> tuple[int, ...]:
+    output = next(n for n in gm.graph.nodes if n.op == "output")
+    result: list[int] = []
+    for value in output.args[0]:
+        if not (isinstance(value, torch.fx.Node) and _is_mark(value)):
+            raise refusal(
+                "it changes Python state outside of it",
+                "",
+                "Return what should be kept as carry or y",
+            )
+        role, index = value.args[1], value.args[2]
+        assert isinstance(index, int)
+        result.append(index if role == "new" else carries + index)
+    return tuple(result)
+
+
+class _Step(torch.fx.Interpreter):
+    """Runs a captured step on given carry and rows, and collects what is marked as result."""
+
+    def __init__(self, gm: torch.fx.GraphModule, given: dict[torch.fx.Node, torch.Tensor]) -> None:
+        super().__init__(gm)
+        self.given = given
+        self.found: dict[tuple[str, int], torch.Tensor] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Take marked inputs from what is given, note marked results."""
+        if n in self.given:
+            return self.given[n]
+        if _is_mark(n):
+            value = self.env[n.args[0]]  # type: ignore[index]
+            self.found[n.args[1], n.args[2]] = value  # type: ignore[index]
+            return value
+        return super().run_node(n)
+
+
+@functools.lru_cache(maxsize=1)
+def _decompositions() -> dict[Any, Any]:
+    """Return torch's decompositions of everything that the operation table has no rule for."""
+    from torch._decomp import decomposition_table
+
+    return {
+        op: function
+        for op, function in decomposition_table.items()
+        if canonical_name(str(op)) not in rules
+    }
+
+
+def _step_graph(
+    gm: torch.fx.GraphModule,
+    marks: dict[Any, torch.fx.Node],
+    carry: list[torch.fx.Node],
+    xs: list[torch.fx.Node],
+    placeholders: list[torch.fx.Node],
+) -> torch.fx.GraphModule:
+    """Return the step as a functional ATen graph of carry, xs and the graph's own arguments."""
+    inputs = [*carry, *xs]
+    results = [key for key in marks if key[0] in ("new", "y")]
+    results.sort(key=lambda key: (key[0] != "new", key[1]))
+
+    def step(*values: torch.Tensor) -> list[torch.Tensor]:
+        given = dict(zip([*inputs, *placeholders], values, strict=True))
+        runner = _Step(gm, given)
+        runner.run(*values[len(inputs) :])
+        return [runner.found[key] for key in results]
+
+    mode = torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # noqa: SLF001
+    with torch._guards.tracing(None), mode, torch.fx.traceback.preserve_node_meta(), torch.no_grad():  # noqa: SLF001
+        examples = [_example(n) for n in (*inputs, *placeholders)]
+        traced = make_fx(
+            torch.func.functionalize(step, remove="mutations_and_views"),
+            decomposition_table=_decompositions(),
+            tracing_mode="fake",
+            _allow_non_fake_inputs=True,
+        )(*examples)
+    _check_writes(traced, len(inputs))
+    traced.graph.eliminate_dead_code()
+    assert isinstance(traced, torch.fx.GraphModule)
+    return traced
+
+
+def _example(node: torch.fx.Node) -> torch.Tensor:
+    value = node.meta["example_value"]
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+
+
+def _check_writes(traced: torch.fx.GraphModule, loaned: int) -> None:
+    """Refuse bodies that write into what they were handed or close over."""
+    placeholders = [n for n in traced.graph.nodes if n.op == "placeholder"]
+    for node in traced.graph.nodes:
+        if node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
+            target = node.args[0]
+            if target in placeholders[:loaned]:
+                from fullgraph.loops._carry import in_place_error
+
+                raise in_place_error()
+            raise refusal(
+                "it writes into a tensor that it closes over",
+                origin_of(node),
+                "Make that tensor part of the carry",
+            )
+
+
+def origin_of(node: torch.fx.Node) -> str:
+    """Return the user's line behind a node, as ``file:line: code``."""
+    trace = node.meta.get("stack_trace") or ""
+    found = re.findall(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)', trace)
+    if not found:
+        return ""
+    path, line, code = found[-1]
+    return f"{path}:{line}: {code.strip()}"
+
+
+class _Builder:
+    """Converts a functional ATen graph to a loop."""
+
+    def __init__(self, traced: torch.fx.GraphModule, carry: int, xs: int, consts: int) -> None:
+        self.traced = traced
+        self.counts = (carry, xs, consts)
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.constants: list[torch.Tensor] = []
+        self.used_consts: list[int] = []
+        self.default_float = BY_NAME.get(str(torch.get_default_dtype()).removeprefix("torch."), F32)
+
+    def build(self) -> Loop:
+        """Return the loop."""
+        carry, xs, _ = self.counts
+        inputs: list[Input] = []
+        late: list[tuple[torch.fx.Node, torch.Tensor]] = []
+        placeholders = [n for n in self.traced.graph.nodes if n.op == "placeholder"]
+        for i, node in enumerate(placeholders):
+            role, index = ("carry", i) if i < carry else ("x", i - carry)
+            if i >= carry + xs:
+                if not node.users:
+                    continue
+                role, index = "const", len(self.used_consts)
+                self.used_consts.append(i - carry - xs)
+            leaf = self._input(node, role, index)
+            inputs.append(leaf)
+        for node in self.traced.graph.nodes:
+            if node.op == "get_attr":
+                late.append((node, getattr(self.traced, str(node.target))))
+        for node, value in late:
+            inputs.append(self._constant(node, value))
+        for node in self.traced.graph.nodes:
+            if node.op == "call_function":
+                self.values[node] = self._convert(node)
+        output = next(n for n in self.traced.graph.nodes if n.op == "output")
+        results = [self.values[n] for n in output.args[0]]
+        return Loop(
+            carry=tuple(n for n in inputs if n.role == "carry"),
+            xs=tuple(n for n in inputs if n.role == "x"),
+            consts=tuple(n for n in inputs if n.role == "const"),
+            carry_out=tuple(results[:carry]),
+            ys=tuple(results[carry:]),
+        )
+
+    def _input(self, node: torch.fx.Node, role: str, index: int) -> Input:
+        value = node.meta["val"]
+        dtype = ir_dtype(value.dtype, {"carry": "a carry leaf", "x": "a leaf of xs"}.get(role, "a closed-over tensor"))
+        leaf = Input(dtype=dtype, shape=tuple(value.shape), role=role, index=index)
+        self.values[node] = leaf
+        return leaf
+
+    def _constant(self, node: torch.fx.Node, value: torch.Tensor) -> Input:
+        real = _real_constant(value)
+        leaf = Input(
+            dtype=ir_dtype(real.dtype, "a constant"),
+            shape=tuple(real.shape),
+            role="const",
+            index=len(self.used_consts) + len(self.constants),
+        )
+        self.constants.append(real.contiguous())
+        self.values[node] = leaf
+        return leaf
+
+    def _convert(self, node: torch.fx.Node) -> Any:
+        if node.target is operator.getitem:
+            source, index = node.args
+            return self.values[source][index]  # type: ignore[index]
+        name = canonical_name(str(node.target))
+        origin = origin_of(node)
+        dtypes, shapes = _result_types(node, name, origin)
+        rule = find_rule(name)
+        if rule is None:
+            raise refusal(
+                f"{name} of {_shapes(node)}", origin, _advice(name)
+            )
+        call = Call(
+            name=name,
+            args=tuple(self._argument(a) for a in node.args),
+            kwargs={k: self._argument(v) for k, v in node.kwargs.items()},
+            dtypes=dtypes,
+            shapes=shapes,
+            origin=origin,
+            default_float=self.default_float,
+        )
+        try:
+            result = rule(call)
+        except Refused as reason:
+            raise refusal(
+                f"{name} of {_shapes(node)}: {reason}", origin, _advice(name)
+            ) from None
+        _check_result(name, result, dtypes, shapes)
+        return result
+
+    def _argument(self, value: Any) -> Argument:
+        if isinstance(value, torch.fx.Node):
+            found: Argument = self.values[value]
+            return found
+        if isinstance(value, (list, tuple)):
+            return [self._argument(v) for v in value]
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, torch.dtype):
+            return str(value)
+        return str(value)
+
+
+def _real_constant(value: torch.Tensor) -> torch.Tensor:
+    """Return the tensor behind a constant of the traced graph."""
+    real = getattr(value, "constant", None) if type(value) is not torch.Tensor else value
+    if real is None:
+        raise refusal(
+            "a tensor made from Python values in the body",
+            "",
+            "Make it before the loop and close over it",
+        )
+    assert isinstance(real, torch.Tensor)
+    return real.detach()
+
+
+def _result_types(
+    node: torch.fx.Node, name: str, origin: str
+) -> tuple[tuple[DType, ...], tuple[Shape, ...]]:
+    value = node.meta.get("val")
+    values: Sequence[Any] = value if isinstance(value, (list, tuple)) else (value,)
+    if not all(isinstance(v, torch.Tensor) for v in values):
+        raise refusal(f"{name}, which gives no tensor", origin, _advice(name))
+    return (
+        tuple(ir_dtype(v.dtype, f"the result of {name}", origin) for v in values),
+        tuple(tuple(int(n) for n in v.shape) for v in values),
+    )
+
+
+def _check_result(
+    name: str,
+    result: Node | tuple[Node, ...],
+    dtypes: tuple[DType, ...],
+    shapes: tuple[Shape, ...],
+) -> None:
+    nodes = result if isinstance(result, tuple) else (result,)
+    for node, dtype, shape in zip(nodes, dtypes, shapes, strict=True):
+        if (node.dtype, node.shape) != (dtype, shape):
+            raise InvalidIRError(
+                f"the rule of {name} gave {node.dtype}{list(node.shape)} "
+                f"for {dtype}{list(shape)}"
+            )
+
+
+def _shapes(node: torch.fx.Node) -> str:
+    """Return dtypes and shapes of the operands, for messages."""
+    words = []
+    for a in node.all_input_nodes:
+        value = a.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            words.append(f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}")
+    return ", ".join(words) or "no operands"
+
+
+_RANDOM = re.compile(r"rand|bernoulli|normal|multinomial|dropout|poisson|exponential|uniform")
+
+
+def _advice(name: str) -> str:
+    """Return what to write instead of an operation that has no rule."""
+    if _RANDOM.search(name):
+        return (
+            "Randomness inside a body is refused: draw all numbers before the loop and pass "
+            "them as xs"
+        )
+    if "complex" in name or "fft" in name:
+        return "Complex numbers are not supported: carry real and imaginary parts"
+    if name.startswith("aten.linalg") or "linalg" in name:
+        return "Compute it before the loop, or write it with solve, cholesky, inv or matmul"
+    if "sort" in name or "topk" in name or "nonzero" in name or "unique" in name:
+        return "Results whose order or size depends on the data do not fit; use where and masks"
+    return "Write it with operations that have a rule (docs: native loops), or use another adapter"
+
+
