@@ -24,6 +24,7 @@ __all__ = [
     "MissingBackendError",
     "NativeBuildError",
     "NativeCacheWarning",
+    "NativeFallbackWarning",
     "NativeMemoryError",
     "NativeRuntimeError",
     "NothingCompiledError",
@@ -170,3 +171,7 @@ class NativeRuntimeError(LoopError, ArithmeticError, IndexError):
 
 class NativeCacheWarning(UserWarning):
     """Compiled loops cannot be kept where they should be."""
+
+
+class NativeFallbackWarning(UserWarning):
+    """A body that cannot be compiled runs as plain Python, because the adapter was told so."""

@@ -62,6 +62,9 @@ class Captured:
         Tensors the body creates from Python values, kept alive here.
     outputs : tuple of int
         For each output of the graph its number among new carry and ys.
+    sources : tuple of str
+        Python expressions of `carry` and `consts` over the caller's frame (``L``, ``G``), or
+        nothing where Dynamo has no plain expression for one of them.
     """
 
     loop: Loop
@@ -69,6 +72,7 @@ class Captured:
     consts: tuple[int, ...]
     constants: list[torch.Tensor]
     outputs: tuple[int, ...]
+    sources: tuple[str, ...] = ()
 
 
 def ir_dtype(dtype: torch.dtype, what: str, origin: str = "") -> DType:
@@ -124,7 +128,23 @@ def lower(gm: torch.fx.GraphModule) -> Captured:
         tuple(builder.used_consts),
         builder.constants,
         _outputs(gm, len(carry)),
+        _sources([*(n.args[0] for n in carry), *(placeholders[i] for i in builder.used_consts)]),
     )
+
+
+_PLAIN_SOURCE = re.compile(r"""[LG](\['\w+'\]|\[\d+\]|\.__closure__|\.cell_contents)+""")
+
+
+def _sources(nodes: list[Any]) -> tuple[str, ...]:
+    names: list[str] = []
+    for node in nodes:
+        source = getattr(node.meta.get("grapharg"), "source", None)
+        name = getattr(source, "name", "")
+        text = name() if callable(name) else name
+        if not isinstance(text, str) or not _PLAIN_SOURCE.fullmatch(text):
+            return ()
+        names.append(text)
+    return tuple(names)
 
 
 def _is_mark(node: torch.fx.Node) -> bool:

@@ -11,18 +11,20 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import optree
 import torch
 
 from fullgraph.native.capture import Captured, lower
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.runtime import CompiledLoop, compile_loop
 
-__all__ = ["Invocation", "Site", "Specialisation", "cache_entries_known"]
+__all__ = ["Site", "Specialisation", "cache_entries_known"]
 
 RECOMPILE_LIMIT: Final = 64
 # Versions whose `_debug_get_cache_entry_list` is known to give live entries with guard managers.
@@ -39,22 +41,87 @@ def cache_entries_known() -> bool:
     return hasattr(torch._dynamo.eval_frame, "_debug_get_cache_entry_list")  # noqa: SLF001
 
 
-@dataclass
-class Invocation(threading.local):
-    """What one call tells the compiled loop beside the tensors that Dynamo passes on."""
+class _Invocation(threading.local):
+    """What a call tells the compiled loop beside what Dynamo passes on, and what it answers."""
 
     xs: Sequence[torch.Tensor] = ()
     steps: int = 0
     reverse: bool = False
+    ran: Specialisation | None = None
 
 
-@dataclass(frozen=True)
+_invocation = _Invocation()
+
+Results = tuple[Any, Any]
+
+
+@dataclass(eq=False)
 class Specialisation:
-    """One capture of a body, compiled."""
+    """One capture of a body, compiled.
+
+    Attributes
+    ----------
+    captured, compiled
+        The loop, and the function that runs it.
+    capture_seconds, build_seconds : float
+        What the first call spent on it.
+    gather : callable or None
+        Maps a frame ``{"body": ..., "init": ..., "x": ...}`` to the tensors of the carry and those
+        closed over, without Dynamo's bytecode.
+    treedef : PyTreeSpec or None
+        Structure of the results, known after the first run.
+    """
 
     captured: Captured
     compiled: CompiledLoop
-    seconds: float = 0.0
+    threads: int
+    capture_seconds: float = 0.0
+    build_seconds: float = 0.0
+    treedef: Any = None
+    gather: Callable[[Any, Any], tuple[Any, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        sources = self.captured.sources
+        count = len(self.captured.carry) + len(self.captured.consts)
+        self.carries = len(self.captured.carry)
+        if len(sources) == count:
+            text = f"lambda L, G: ({' '.join(s + ',' for s in sources)})"
+            # The expressions are Dynamo's own names for the tensors its guards have just checked.
+            self.gather = eval(text, {"__builtins__": {}})  # noqa: S307
+
+    def run(self, *args: torch.Tensor) -> list[torch.Tensor]:
+        """Run the loop on the arguments of the captured graph, as Dynamo's bytecode calls it."""
+        captured = self.captured
+        _invocation.ran = self
+        results = self.compiled(
+            [
+                *[args[i] for i in captured.carry],
+                *_invocation.xs,
+                *[args[i] for i in captured.consts],
+                *captured.constants,
+            ],
+            _invocation.steps,
+            reverse=_invocation.reverse,
+            threads=self.threads,
+        )
+        return [results[i] for i in captured.outputs]
+
+    def run_directly(
+        self, frame: dict[str, Any], globals_: dict[str, Any], xs: Sequence[torch.Tensor], steps: int,
+        *, reverse: bool,
+    ) -> Results:
+        """Run the loop for a frame whose guards hold."""
+        assert self.gather is not None
+        tensors = self.gather(frame, globals_)
+        n = self.carries
+        leaves = self.compiled(
+            [*tensors[:n], *xs, *tensors[n:], *self.captured.constants],
+            steps,
+            reverse=reverse,
+            threads=self.threads,
+        )
+        results: Results = optree.tree_unflatten(self.treedef, leaves)
+        return results
 
 
 @dataclass(eq=False)
@@ -64,83 +131,112 @@ class Site:
     Parameters
     ----------
     function : callable
-        ``function(body, init, x)``, to be captured; its code is copied, so that each site has its
-        own cache.
-    vector_math, threads
+        ``function(body, init, x) -> (carry, y)``, to be captured; its code is copied, so that each
+        site has its own cache.
+    vector_math : str
+    threads : int
         As for the adapter.
+    fast : bool
+        Whether cache entries are read directly.
     """
 
-    function: Callable[[Any, Any, Any], Any]
+    function: Callable[[Any, Any, Any], Results]
     vector_math: str = "sleef"
     threads: int = 1
-    specialisations: list[Specialisation] = field(default_factory=list)
     fast: bool = field(default_factory=cache_entries_known)
+    specialisations: list[Specialisation] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         source = self.function
-        code = source.__code__
-        name = f"{code.co_name}_{next(_numbers)}"
-        self._code = code.replace(co_name=name)
+        name = f"{source.__code__.co_name}_{next(_numbers)}"
+        self._code = source.__code__.replace(co_name=name)
         self._globals = source.__globals__
         own = types.FunctionType(self._code, self._globals, name, None, source.__closure__)
-        self._closure = source.__closure__
-        self._names = self._code.co_varnames[: self._code.co_argcount]
         self._slow = torch.compile(own, fullgraph=True, dynamic=False, backend=self._backend)
-        self._entries = (
-            torch._dynamo.eval_frame._debug_get_cache_entry_list if self.fast else None  # noqa: SLF001
-        )
+        self._entries = torch._dynamo.eval_frame._debug_get_cache_entry_list  # noqa: SLF001
+        # Code that Dynamo made, kept with what it runs; by identity, since entries come and go.
+        self._ran: dict[int, tuple[types.CodeType, Specialisation]] = {}
 
-    def find(self, body: Any, init: Any, x: Any) -> Callable[[Any, Any, Any], Any] | None:
-        """Return the capture whose guards hold, as a function of the same arguments."""
-        if self._entries is None:
+    def try_call(
+        self, body: Any, init: Any, x: Any, xs: Sequence[torch.Tensor], steps: int, *, reverse: bool
+    ) -> Results | None:
+        """Run a loop that was captured before, if the guards of one hold; else return None."""
+        if not self.fast:
             return None
         frame = {"body": body, "init": init, "x": x}
         for entry in self._entries(self._code):
-            if entry.guard_manager.check(frame):
-                return types.FunctionType(entry.code, self._globals, "native_loop", None, self._closure)
+            if not entry.guard_manager.check(frame):
+                continue
+            code = entry.code
+            known = self._ran.get(id(code))
+            if known is not None:
+                return known[1].run_directly(frame, self._globals, xs, steps, reverse=reverse)
+            function = types.FunctionType(code, self._globals)
+            return self._run(function, (body, init, x), xs, steps, reverse=reverse, code=code)
         return None
 
-    def call(self, body: Any, init: Any, x: Any) -> Any:
-        """Run the loop of `INVOCATION`, captured before or now."""
-        found = self.find(body, init, x)
-        if found is not None:
-            return found(body, init, x)
+    def call(
+        self, body: Any, init: Any, x: Any, xs: Sequence[torch.Tensor], steps: int, *, reverse: bool
+    ) -> Results:
+        """Run a loop, captured now if need be.
+
+        Raises
+        ------
+        Exception
+            What Dynamo raises when it cannot capture, or what `lower` and `compile_loop` raise as
+            its ``inner_exception``.
+        """
         with torch._dynamo.config.patch(  # noqa: SLF001
             specialize_float=True, recompile_limit=RECOMPILE_LIMIT, suppress_errors=False
         ):
-            return self._slow(body, init, x)
+            return self._run(self._slow, (body, init, x), xs, steps, reverse=reverse)
+
+    def _run(
+        self,
+        function: Callable[..., Results],
+        args: tuple[Any, Any, Any],
+        xs: Sequence[torch.Tensor],
+        steps: int,
+        *,
+        reverse: bool,
+        code: types.CodeType | None = None,
+    ) -> Results:
+        """Call what Dynamo made, and learn from the first run how to do without."""
+        outer = (_invocation.xs, _invocation.steps, _invocation.reverse)
+        _invocation.xs, _invocation.steps, _invocation.reverse = xs, steps, reverse
+        _invocation.ran = None
+        try:
+            results = function(*args)
+            ran: Specialisation | None = _invocation.ran
+        finally:
+            _invocation.xs, _invocation.steps, _invocation.reverse = outer
+        if code is not None and ran is not None and ran.gather is not None:
+            self._learn(ran, results, code)
+        return results
+
+    def _learn(self, ran: Specialisation, results: Results, code: types.CodeType) -> None:
+        leaves, treedef = optree.tree_flatten(results)
+        order = ran.captured.outputs
+        if order == tuple(range(len(leaves))) and isinstance(results, tuple):
+            ran.treedef = treedef
+            self._ran[id(code)] = (code, ran)
 
     def _backend(
         self, gm: torch.fx.GraphModule, examples: list[torch.Tensor]
     ) -> Callable[..., list[torch.Tensor]]:
         del examples
+        begun = time.perf_counter()
         captured = lower(gm)
+        lowered = time.perf_counter()
         compiled = compile_loop(
             captured.loop, make_plan(captured.loop), vector_math=self.vector_math
         )
-        self.specialisations.append(Specialisation(captured, compiled))
-        return _runner(captured, compiled, self.threads)
-
-
-INVOCATION: Final = Invocation()
-
-
-def _runner(
-    captured: Captured, compiled: CompiledLoop, threads: int
-) -> Callable[..., list[torch.Tensor]]:
-    """Return what Dynamo calls in the place of the captured step."""
-    carry, consts, constants = captured.carry, captured.consts, captured.constants
-    outputs = captured.outputs
-
-    def run(*args: torch.Tensor) -> list[torch.Tensor]:
-        results = compiled(
-            [args[i] for i in carry],
-            INVOCATION.xs,
-            [*(args[i] for i in consts), *constants],
-            INVOCATION.steps,
-            reverse=INVOCATION.reverse,
-            threads=threads,
+        found = Specialisation(
+            captured,
+            compiled,
+            self.threads,
+            capture_seconds=lowered - begun,
+            build_seconds=time.perf_counter() - lowered,
         )
-        return [results[i] for i in outputs]
-
-    return run
+        self.specialisations.append(found)
+        return found.run

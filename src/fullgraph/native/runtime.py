@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import struct
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from fullgraph.errors import NativeMemoryError, NativeRuntimeError
+from fullgraph.native.allocate import contiguous_strides, empty_strided
 from fullgraph.native.emit import TRAILER, Program, emit
 from fullgraph.native.build import Built, build, find_compiler, vector_isa
 from fullgraph.native.lanes import Plan
@@ -122,20 +124,29 @@ class CompiledLoop:
 
     def __post_init__(self) -> None:
         function = self.built.library.fg_run
-        function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_void_p]
+        function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_char_p]
         self._function = function
         loop = self.loop
-        count = len(loop.carry) + len(loop.xs) + len(loop.consts) + len(loop.carry) + len(loop.ys)
-        self._array = ctypes.c_int64 * (count + len(TRAILER))
-        self._carry = [(leaf.shape, torch_dtype(leaf.dtype)) for leaf in loop.carry]
-        self._ys = [(y.shape, torch_dtype(y.dtype)) for y in loop.ys]
+        outputs = len(loop.carry) + len(loop.ys)
+        inputs = len(loop.carry) + len(loop.xs) + len(loop.consts)
+        self._pack = struct.Struct(f"={inputs + outputs + len(TRAILER)}q").pack
+        self._carry = [
+            (leaf.shape, contiguous_strides(leaf.shape), torch_dtype(leaf.dtype))
+            for leaf in loop.carry
+        ]
+        self._ys = [
+            (y.shape, (y.size, *contiguous_strides(y.shape)), torch_dtype(y.dtype))
+            for y in loop.ys
+        ]
         self._step_bytes = sum(y.size * y.dtype.size for y in loop.ys)
+        # Steps that one call may do without asking anything: short, and with small results.
+        work = FIRST_SLICE_WORK // self.plan.work
+        self._small = min(work, MEMORY_CHECK_BYTES // max(self._step_bytes, 1))
+        self._alone = self.program.blocks == 1
 
     def __call__(
         self,
-        init: Sequence[torch.Tensor],
-        xs: Sequence[torch.Tensor],
-        consts: Sequence[torch.Tensor],
+        inputs: list[torch.Tensor],
         steps: int,
         *,
         reverse: bool = False,
@@ -145,9 +156,9 @@ class CompiledLoop:
 
         Parameters
         ----------
-        init, xs, consts
-            Tensors in the order of the loop's inputs, with their dtypes and shapes; those of `xs`
-            with `steps` in front. They are only read.
+        inputs : list of Tensor
+            Carry, xs and closed-over tensors in the order of the loop's inputs, with their dtypes
+            and shapes, xs with `steps` in front. They are only read.
         steps : int
             How many steps.
         reverse : bool
@@ -160,29 +171,27 @@ class CompiledLoop:
         list of Tensor
             The final carry, then the stacked ys, all in fresh memory.
         """
-        bytes_needed = steps * self._step_bytes
-        if bytes_needed > MEMORY_CHECK_BYTES:
-            self._check_memory(bytes_needed, steps)
-        inputs = [t if t.is_contiguous() else t.contiguous() for t in (*init, *xs, *consts)]
-        carry = [torch.empty(shape, dtype=dtype) for shape, dtype in self._carry]
-        ys = [torch.empty((steps, *shape), dtype=dtype) for shape, dtype in self._ys]
-        pointers = [t.data_ptr() for t in inputs]
-        heads = [t.data_ptr() for t in carry]
-        tails = [t.data_ptr() for t in ys]
-        parts = self._parts(steps, threads)
-        order = (steps - 1, -1) if reverse else (0, 1)
-        if parts == 1 and steps * self.plan.work <= FIRST_SLICE_WORK:
+        if steps * self._step_bytes > MEMORY_CHECK_BYTES:
+            self._check_memory(steps)
+        inputs = [t if t.is_contiguous() else t.contiguous() for t in inputs]
+        results = [empty_strided(*spec) for spec in self._carry]
+        results += [empty_strided((steps, *s), strides, t) for s, strides, t in self._ys]
+        first, stride = (steps - 1, -1) if reverse else (0, 1)
+        if steps <= self._small and (threads == 1 or self._alone):
             scratch = self._scratch()
-            array = self._array(
-                *pointers, *heads, *tails, 0, steps, *order, 0, self.program.blocks,
-                scratch.data_ptr() if scratch is not None else 0,
-            )  # fmt: skip
-            status = self._function(array)
+            status = self._function(
+                self._pack(
+                    *[t.data_ptr() for t in inputs],
+                    *[t.data_ptr() for t in results],
+                    0, steps, first, stride, 0, self.program.blocks,
+                    0 if scratch is None else scratch.data_ptr(),
+                )  # fmt: skip
+            )
         else:
-            status = self._sliced(inputs, carry, tails, steps, order, parts)
+            status = self._sliced(inputs, results, steps, (first, stride), threads)
         if status:
             _raise_status(status)
-        return carry + ys
+        return results
 
     def _scratch(self) -> torch.Tensor | None:
         size = self.program.scratch
@@ -196,34 +205,36 @@ class CompiledLoop:
     def _sliced(
         self,
         inputs: list[torch.Tensor],
-        carry: list[torch.Tensor],
-        tails: list[int],
+        results: list[torch.Tensor],
         steps: int,
         order: tuple[int, int],
-        parts: int,
+        threads: int,
     ) -> int:
-        """Run slices of steps, each on `parts` threads; between slices Python can interrupt."""
-        n = len(carry)
+        """Run slices of steps, each on several threads; between slices Python can interrupt."""
+        n = len(self._carry)
         before = [t.data_ptr() for t in inputs[:n]]
         rest = [t.data_ptr() for t in inputs[n:]]
-        spare = [torch.empty_like(t) for t in carry]
-        targets = [[t.data_ptr() for t in carry], [t.data_ptr() for t in spare]]
-        blocks = self.program.blocks
-        cuts = [blocks * i // parts for i in range(parts + 1)]
+        ys = [t.data_ptr() for t in results[n:]]
+        spare = [torch.empty_like(t) for t in results[:n]]
+        targets = [[t.data_ptr() for t in results[:n]], [t.data_ptr() for t in spare]]
+        parts = self._parts(steps, threads)
+        cuts = [self.program.blocks * i // parts for i in range(parts + 1)]
         scratch = [self._scratch() for _ in range(parts)]
+        heaps = [0 if s is None else s.data_ptr() for s in scratch]
         length = max(1, FIRST_SLICE_WORK // self.plan.work)
         begin, turn, status = 0, 0, 0
         while True:
             end = min(steps, begin + length)
             began = time.perf_counter()
-            arrays = [
-                self._array(
-                    *before, *rest, *targets[turn], *tails, begin, end, *order,
-                    cuts[i], cuts[i + 1], s.data_ptr() if s is not None else 0,
-                )
-                for i, s in enumerate(scratch)
-            ]  # fmt: skip
-            status |= self._on_threads(arrays)
+            status |= self._on_threads(
+                [
+                    self._pack(
+                        *before, *rest, *targets[turn], *ys, begin, end, *order,
+                        cuts[i], cuts[i + 1], heap,
+                    )
+                    for i, heap in enumerate(heaps)
+                ]
+            )  # fmt: skip
             before, begin = targets[turn], end
             if status or begin >= steps:
                 break
@@ -231,10 +242,10 @@ class CompiledLoop:
             spent = time.perf_counter() - began
             length = max(1, min(4 * length, int(length * SLICE_SECONDS / max(spent, 1e-6))))
         if turn == 1:
-            carry[:] = spare
+            results[:n] = spare
         return status
 
-    def _on_threads(self, arrays: list[ctypes.Array[ctypes.c_int64]]) -> int:
+    def _on_threads(self, arrays: list[bytes]) -> int:
         if len(arrays) == 1:
             return int(self._function(arrays[0]))
         pool = _pool(len(arrays) - 1, os.getpid())
@@ -247,7 +258,8 @@ class CompiledLoop:
             status |= result
         return status
 
-    def _check_memory(self, needed: int, steps: int) -> None:
+    def _check_memory(self, steps: int) -> None:
+        needed = steps * self._step_bytes
         available = _available_memory()
         if available is not None and needed > available:
             raise NativeMemoryError(
