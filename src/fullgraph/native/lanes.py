@@ -34,10 +34,13 @@ from fullgraph.native.ir import (
 )
 from fullgraph.native.scalar import SCALAR
 
-__all__ = ["Plan", "make_plan", "reshape_groups"]
+__all__ = ["SHORT", "Plan", "make_plan", "reshape_groups", "terms"]
 
-BLOCK = 16  # lanes of one block: two to four vector registers of any supported CPU
+BLOCK_STEP = 16  # blocks are multiples of this: whole vector registers of every dtype
+BLOCK_LIMIT = 256
+BLOCK_BYTES = 16 * 1024  # memory of a block, which should stay in L1
 MIN_LANES = 4
+SHORT = 8  # reductions of up to so many elements are written out
 UNROLL_LIMIT = 700  # scalar statements of one step beyond which loops are written instead
 
 _Axis = tuple[Node, int]
@@ -78,28 +81,45 @@ class Plan:
         return node.size
 
 
-def make_plan(loop: Loop, *, block: int = BLOCK, unroll_limit: int = UNROLL_LIMIT) -> Plan:
-    """Return how `loop` is written out."""
+def make_plan(
+    loop: Loop, *, block: int | None = None, unroll_limit: int = UNROLL_LIMIT
+) -> Plan:
+    """Return how `loop` is written out; `block` and `unroll_limit` are for tests."""
     nodes = loop.nodes
     lane, count = _find_lanes(loop, nodes)
     work = {n: _work(n) for n in nodes}
     if lane:
         apart = sum(w for n, w in work.items() if n not in lane)
         together = sum(w for n, w in work.items() if n in lane)
-        if apart * -(-count // block) > together:  # would be repeated for every block
+        if apart * -(-count // (block or BLOCK_LIMIT)) > together:  # would be repeated for every block
             lane, count = {}, 0
     statements = sum(_statements(n, lane) for n in nodes)
+    statements += sum(n.size // _lanes_of(n, lane) for n in (*loop.carry_out, *loop.ys))
     whole = any(isinstance(n, Nested | Kernel | Accumulate | ArgReduce) for n in nodes)
     unroll = statements <= unroll_limit and not (lane and whole)
+    stored = _stored(loop, nodes, unroll=unroll)
+    memory = sum(n.size // count * n.dtype.size for n in {*loop.carry, *stored} if n in lane)
     return Plan(
         lane=lane,
         lanes=count,
-        block=min(block, count) if lane else 1,
+        block=min(block or _block(count, memory), count) if lane else 1,
         unroll=unroll,
-        stored=_stored(loop, nodes, unroll=unroll),
+        stored=stored,
         invariant=_invariant(nodes),
         work=max(sum(work.values()), 1),
     )
+
+
+def _block(lanes: int, lane_bytes: int) -> int:
+    """Return how many lanes run together: what L1 holds, in blocks of about equal size."""
+    most = BLOCK_BYTES // max(lane_bytes, 1) // BLOCK_STEP * BLOCK_STEP
+    most = max(BLOCK_STEP, min(BLOCK_LIMIT, most))
+    blocks = -(-lanes // most)
+    return -(-lanes // blocks // BLOCK_STEP) * BLOCK_STEP if blocks > 1 else lanes
+
+
+def _lanes_of(node: Node, lane: dict[Node, int]) -> int:
+    return max(node.shape[lane[node]], 1) if node in lane else 1
 
 
 def reshape_groups(a: tuple[int, ...], b: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
@@ -152,14 +172,14 @@ def _work(node: Node) -> int:
 
 
 def _statements(node: Node, lane: dict[Node, int]) -> int:
-    one_lane = max(node.shape[lane[node]], 1) if node in lane else 1
+    one_lane = _lanes_of(node, lane)
     match node:
         case Map():
             return node.size // one_lane
         case Contract():
             return 2 * node.size * node.lhs.shape[2] // one_lane
         case Reduce():
-            return node.arg.size // (max(node.arg.shape[lane[node.arg]], 1) if node.arg in lane else 1)
+            return node.arg.size // _lanes_of(node.arg, lane)
         case Cat() | Gather() | Input():
             return node.size // one_lane // 4
         case Nested():
@@ -190,12 +210,25 @@ def _stored(loop: Loop, nodes: tuple[Node, ...], *, unroll: bool) -> frozenset[N
         elif isinstance(node, Gather):
             stored.add(node.arg)
     if not unroll:
-        stored.update(n for n in nodes if isinstance(n, Reduce | Contract | Cat))
+        stored.update(n for n in nodes if isinstance(n, Cat) or _is_long(n))
         stored.update(n for n in loop.carry_out)
         reads = _reads(loop, nodes)
-        stored.update(n for n in nodes if isinstance(n, Map | Gather) and reads[n] > 1)
+        several = Map | Gather | Reduce | Contract
+        stored.update(n for n in nodes if isinstance(n, several) and reads[n] > 1)
         stored.update(_deep(nodes, stored))
     return frozenset(n for n in stored if not isinstance(n, Input | Constant | Iota | Project))
+
+
+def _is_long(node: Node) -> bool:
+    """Whether a reduction or product has loops of its own; short ones are written out."""
+    return terms(node) > SHORT
+
+
+def terms(node: Node) -> int:
+    """Return how many elements are joined in one element of a reduction or matrix product."""
+    if isinstance(node, Reduce):
+        return node.arg.size // max(node.size, 1)
+    return node.lhs.shape[2] if isinstance(node, Contract) else 0
 
 
 def _reads(loop: Loop, nodes: tuple[Node, ...]) -> Counter[Node]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from fullgraph.errors import NativeMemoryError, NativeRuntimeError
-from fullgraph.native.allocate import contiguous_strides, empty_strided
+from fullgraph.native.allocate import HUGE_BYTES, advise_huge, contiguous_strides, empty_strided
 from fullgraph.native.emit import TRAILER, Program, emit
 from fullgraph.native.build import Built, build, find_compiler, vector_isa
 from fullgraph.native.lanes import Plan
@@ -31,7 +31,6 @@ __all__ = ["CompiledLoop", "compile_loop", "torch_dtype"]
 SLICE_SECONDS: Final = 0.1  # a long loop runs in slices of about this, so that Ctrl-C is heard
 FIRST_SLICE_WORK: Final = 20_000_000  # additions that are safely shorter than that
 THREAD_WORK: Final = 2_000_000  # additions below which threads cost more than they give
-MEMORY_CHECK_BYTES: Final = 1 << 26  # smaller results are allocated without asking
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -139,9 +138,9 @@ class CompiledLoop:
             for y in loop.ys
         ]
         self._step_bytes = sum(y.size * y.dtype.size for y in loop.ys)
-        # Steps that one call may do without asking anything: short, and with small results.
+        # Steps that one call may do without a look at the clock.
         work = FIRST_SLICE_WORK // self.plan.work
-        self._small = min(work, MEMORY_CHECK_BYTES // max(self._step_bytes, 1))
+        self._small = work
         self._alone = self.program.blocks == 1
 
     def __call__(
@@ -171,11 +170,15 @@ class CompiledLoop:
         list of Tensor
             The final carry, then the stacked ys, all in fresh memory.
         """
-        if steps * self._step_bytes > MEMORY_CHECK_BYTES:
+        large = steps * self._step_bytes >= HUGE_BYTES
+        if large:
             self._check_memory(steps)
         inputs = [t if t.is_contiguous() else t.contiguous() for t in inputs]
         results = [empty_strided(*spec) for spec in self._carry]
         results += [empty_strided((steps, *s), strides, t) for s, strides, t in self._ys]
+        if large:
+            for y in results[len(self._carry) :]:
+                advise_huge(y)
         first, stride = (steps - 1, -1) if reverse else (0, 1)
         if steps <= self._small and (threads == 1 or self._alone):
             scratch = self._scratch()

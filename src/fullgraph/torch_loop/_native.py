@@ -13,6 +13,7 @@ import torch
 from fullgraph.errors import (
     FullgraphException,
     GradientRefusedError,
+    LoopCompilationError,
     MissingBackendError,
     NativeFallbackWarning,
     UnsupportedBodyError,
@@ -295,11 +296,17 @@ def _reason(
     error: Exception, body: Body, init: PyTree, xs: PyTree, plan: ScanPlan
 ) -> Exception | None:
     """Return what a failed capture means to the user; None lets the error pass as it is."""
+    if isinstance(error, FullgraphException):
+        return None
     inner = getattr(error, "inner_exception", None)
     if isinstance(inner, FullgraphException):
         return inner
-    if isinstance(error, FullgraphException):
-        return None
+    if inner is not None:
+        return LoopCompilationError(
+            f"the loop compiler failed on this body, which is a bug of fullgraph: "
+            f"{type(inner).__name__}: {inner}. Please report it; another adapter, or "
+            f"use_loop_adapter({_OPS.name!r}, None), runs the loop meanwhile."
+        )
     broken = _broken_body(body, init, xs, plan)
     if broken is not None:
         return broken

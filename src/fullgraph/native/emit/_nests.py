@@ -21,6 +21,7 @@ from fullgraph.native.ir import (
     Reduce,
     Shape,
 )
+from fullgraph.native.lanes import SHORT, terms
 from fullgraph.native.scalar import expression
 
 __all__ = ["Buffers", "fill", "over", "store"]
@@ -144,10 +145,10 @@ def fill(e: Elements, buffers: Buffers, node: Node) -> None:
             case Cat():
                 _cat(e, buffers, node)
                 return
-            case Reduce():
+            case Reduce() if terms(node) > SHORT:
                 _reduce(e, buffers, node)
                 return
-            case Contract():
+            case Contract() if terms(node) > SHORT:
                 _contract(e, buffers, node)
                 return
     name = f"{e.name('m')}"

@@ -170,10 +170,11 @@ def _bitwise(call: Call) -> Node:
         f"aten.bitwise_{n}_shift.{o}"
         for n in ("left", "right")
         for o in ("Tensor", "Tensor_Scalar")
-    )
+    ),
+    *(f"aten.__{n}shift__.{o}" for n in "lr" for o in ("Tensor", "Scalar")),
 )
 def _shift(call: Call) -> Node:
-    fn = "shift_left" if "left" in call.name else "shift_right"
+    fn = "shift_left" if "left" in call.name or "__lshift" in call.name else "shift_right"
     return mapped(call, fn, call.tensor(0), call.tensor(1), compute=call.dtype)
 
 
