@@ -21,6 +21,7 @@ import optree
 import torch
 
 from fullgraph.native.capture import Captured, lower
+from fullgraph.native.direct import Direct, direct_function
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.runtime import CompiledLoop, compile_loop
 
@@ -65,11 +66,10 @@ class Specialisation:
         The loop, and the function that runs it.
     capture_seconds, build_seconds : float
         What the first call spent on it.
-    gather : callable or None
-        Maps a frame ``{"body": ..., "init": ..., "x": ...}`` to the tensors of the carry and those
-        closed over, without Dynamo's bytecode.
-    treedef : PyTreeSpec or None
-        Structure of the results, known after the first run.
+    direct : callable or None
+        The loop as a function of the caller's frame, written after its first run.
+    direct_steps : int
+        Up to how many steps it may run.
     """
 
     captured: Captured
@@ -77,17 +77,8 @@ class Specialisation:
     threads: int
     capture_seconds: float = 0.0
     build_seconds: float = 0.0
-    treedef: Any = None
-    gather: Callable[[Any, Any], tuple[Any, ...]] | None = None
-
-    def __post_init__(self) -> None:
-        sources = self.captured.sources
-        count = len(self.captured.carry) + len(self.captured.consts)
-        self.carries = len(self.captured.carry)
-        if len(sources) == count:
-            text = f"lambda L, G: ({' '.join(s + ',' for s in sources)})"
-            # The expressions are Dynamo's own names for the tensors its guards have just checked.
-            self.gather = eval(text, {"__builtins__": {}})  # noqa: S307
+    direct: Direct | None = None
+    direct_steps: int = 0
 
     def run(self, *args: torch.Tensor) -> list[torch.Tensor]:
         """Run the loop on the arguments of the captured graph, as Dynamo's bytecode calls it."""
@@ -106,22 +97,20 @@ class Specialisation:
         )
         return [results[i] for i in captured.outputs]
 
-    def run_directly(
-        self, frame: dict[str, Any], globals_: dict[str, Any], xs: Sequence[torch.Tensor], steps: int,
-        *, reverse: bool,
-    ) -> Results:
-        """Run the loop for a frame whose guards hold."""
-        assert self.gather is not None
-        tensors = self.gather(frame, globals_)
-        n = self.carries
-        leaves = self.compiled(
-            [*tensors[:n], *xs, *tensors[n:], *self.captured.constants],
-            steps,
-            reverse=reverse,
-            threads=self.threads,
-        )
-        results: Results = optree.tree_unflatten(self.treedef, leaves)
-        return results
+    def learn(self, results: Results) -> None:
+        """Write the direct function, once the structure of the results is known."""
+        captured = self.captured
+        leaves = optree.tree_leaves(results)
+        plain = captured.outputs == tuple(range(len(leaves))) and isinstance(results, tuple)
+        if not plain or len(captured.sources) != len(captured.carry) + len(captured.consts):
+            return
+        steps = self.compiled.direct_steps(self.threads)
+        if steps:
+            # The expressions are Dynamo's own names for the tensors its guards have checked.
+            self.direct = direct_function(
+                self.compiled, captured.sources, captured.constants, results
+            )
+            self.direct_steps = steps
 
 
 @dataclass(eq=False)
@@ -155,7 +144,7 @@ class Site:
         self._slow = torch.compile(own, fullgraph=True, dynamic=False, backend=self._backend)
         self._entries = torch._dynamo.eval_frame._debug_get_cache_entry_list  # noqa: SLF001
         # Code that Dynamo made, kept with what it runs; by identity, since entries come and go.
-        self._ran: dict[int, tuple[types.CodeType, Specialisation]] = {}
+        self._ran: dict[int, tuple[types.CodeType, Direct, int]] = {}
 
     def try_call(
         self, body: Any, init: Any, x: Any, xs: Sequence[torch.Tensor], steps: int, *, reverse: bool
@@ -169,8 +158,9 @@ class Site:
                 continue
             code = entry.code
             known = self._ran.get(id(code))
-            if known is not None:
-                return known[1].run_directly(frame, self._globals, xs, steps, reverse=reverse)
+            if known is not None and steps <= known[2]:
+                order = (steps - 1, -1) if reverse else (0, 1)
+                return known[1](frame, self._globals, xs, steps, *order)
             function = types.FunctionType(code, self._globals)
             return self._run(function, (body, init, x), xs, steps, reverse=reverse, code=code)
         return None
@@ -210,16 +200,11 @@ class Site:
             ran: Specialisation | None = _invocation.ran
         finally:
             _invocation.xs, _invocation.steps, _invocation.reverse = outer
-        if code is not None and ran is not None and ran.gather is not None:
-            self._learn(ran, results, code)
+        if code is not None and ran is not None and ran.direct is None:
+            ran.learn(results)
+            if ran.direct is not None:
+                self._ran[id(code)] = (code, ran.direct, ran.direct_steps)
         return results
-
-    def _learn(self, ran: Specialisation, results: Results, code: types.CodeType) -> None:
-        leaves, treedef = optree.tree_flatten(results)
-        order = ran.captured.outputs
-        if order == tuple(range(len(leaves))) and isinstance(results, tuple):
-            ran.treedef = treedef
-            self._ran[id(code)] = (code, ran)
 
     def _backend(
         self, gm: torch.fx.GraphModule, examples: list[torch.Tensor]

@@ -196,6 +196,24 @@ class CompiledLoop:
             _raise_status(status)
         return results
 
+    def direct_names(self) -> dict[str, object]:
+        """Return what a direct function of this loop calls."""
+        names: dict[str, object] = {
+            "empty": empty_strided,
+            "run": self._function,
+            "pack": self._pack,
+            "fail": _raise_status,
+        }
+        for k, (shape, strides, dtype) in enumerate((*self._carry, *self._ys)):
+            names |= {f"shape{k}": shape, f"strides{k}": strides, f"dtype{k}": dtype}
+        return names
+
+    def direct_steps(self, threads: int) -> int:
+        """Return up to how many steps a direct function may run; 0 forbids it."""
+        if self.program.scratch or not (threads == 1 or self._alone):
+            return 0
+        return min(self._small, HUGE_BYTES // max(self._step_bytes, 1))
+
     def _scratch(self) -> torch.Tensor | None:
         size = self.program.scratch
         return torch.empty(size, dtype=torch.uint8) if size else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
@@ -118,7 +119,6 @@ class NativeScan:
     threads: int = 1
     vector_math: str = "sleef"
     sites: OrderedDict[int, tuple[Any, Site]] = field(default_factory=OrderedDict)
-    rows: dict[Any, torch.Tensor] = field(default_factory=dict)
     warned: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -126,33 +126,34 @@ class NativeScan:
         _check_installation()
 
     def function(self) -> Callable[..., tuple[PyTree, PyTree]]:
-        """Return the scan as a plain function, which may carry the mark of a whole driver."""
+        """Return the scan as a plain function."""
+        sites, rows, checked = self.sites, _Rows(), self._checked
+        most = self.max_steps if self.max_steps is not None else sys.maxsize
+        compiling = torch.compiler.is_dynamo_compiling
 
         def scan(
             body: Body, init: PyTree, xs: PyTree, *, length: int | None = None, reverse: bool = False
         ) -> tuple[PyTree, PyTree]:
-            return self(body, init, xs, length=length, reverse=reverse)
+            if compiling():
+                return traced_scan(body, init, xs, length=length, reverse=reverse)
+            # The short way: one tensor of xs, and a body seen before.
+            if type(xs) is torch.Tensor and length is None and not under_transform():
+                site = sites.get(id(getattr(body, "__code__", None)))
+                if site is not None:
+                    row = rows.like(xs)
+                    if row is not None:
+                        steps = len(xs)
+                        found = (
+                            site[1].try_call(body, init, row, (xs,), steps, reverse=reverse)
+                            if steps <= most
+                            else None
+                        )
+                        if found is not None:
+                            return found
+            return checked(body, init, xs, length, reverse=reverse)
 
         scan.native = self  # type: ignore[attr-defined]
         return whole_driver(scan)
-
-    def __call__(
-        self, body: Body, init: PyTree, xs: PyTree, *, length: int | None, reverse: bool
-    ) -> tuple[PyTree, PyTree]:
-        """Run a scan; see `fullgraph.scan` for the arguments."""
-        if torch.compiler.is_compiling():
-            return _eager.scan(body, init, xs, length=length, reverse=reverse, ops=ops_for_this_call())
-        # The short way: one tensor of xs, and a body seen before.
-        if length is None and type(xs) is torch.Tensor and not under_transform():
-            shape = xs.shape
-            if shape and (self.max_steps is None or shape[0] <= self.max_steps):
-                site = self.sites.get(id(getattr(body, "__code__", None)))
-                if site is not None:
-                    row = self._row(xs, 0)
-                    found = site[1].try_call(body, init, row, (xs,), shape[0], reverse=reverse)
-                    if found is not None:
-                        return found
-        return self._checked(body, init, xs, length, reverse=reverse)
 
     def _checked(
         self, body: Body, init: PyTree, xs: PyTree, length: int | None, *, reverse: bool
@@ -161,7 +162,7 @@ class NativeScan:
         plan = plan_scan(init, xs, length, _OPS, reverse=reverse)
         self._check_bounds(plan, init, xs)
         init = self._strong(body, init, plan)
-        x = unflatten(plan.xs_treedef, [self._row(leaf, i) for i, leaf in enumerate(plan.xs)])
+        x = unflatten(plan.xs_treedef, [row_like(leaf) for leaf in plan.xs])
         site = self._site(body)
         found = site.try_call(body, init, x, plan.xs, plan.length, reverse=reverse)
         if found is not None:
@@ -198,17 +199,6 @@ class NativeScan:
     def specialisations(self) -> list[Specialisation]:
         """Return everything this adapter has compiled and still remembers."""
         return [s for _, site in self.sites.values() for s in site.specialisations]
-
-    def _row(self, xs: torch.Tensor, position: int) -> torch.Tensor:
-        """Return a tensor like one row of `xs`, which only Dynamo's guards look at."""
-        key = (position, xs.dtype, xs.shape[1:], xs.requires_grad)
-        row = self.rows.get(key)
-        if row is None:
-            row = torch.empty(xs.shape[1:], dtype=xs.dtype, requires_grad=xs.requires_grad)
-            if len(self.rows) >= SITES:
-                self.rows.clear()
-            self.rows[key] = row
-        return row
 
     def _strong(self, body: Body, init: PyTree, plan: ScanPlan) -> PyTree:
         """Return `init` with Python scalars made tensors of the dtype that the body gives them."""
@@ -274,6 +264,37 @@ class NativeScan:
             NativeFallbackWarning,
             stacklevel=6,
         )
+
+
+def row_like(xs: torch.Tensor) -> torch.Tensor:
+    """Return a tensor like one row of `xs`, which only Dynamo's guards look at."""
+    return torch.empty(xs.shape[1:], dtype=xs.dtype, requires_grad=xs.requires_grad)
+
+
+class _Rows:
+    """Remembers the row of the last call, since calls in a row mostly look alike."""
+
+    def __init__(self) -> None:
+        self._last: tuple[torch.dtype, torch.Size, torch.Tensor] | None = None
+
+    def like(self, xs: torch.Tensor) -> torch.Tensor | None:
+        """Return a row like those of `xs`, a plain tensor; None if it needs a closer look."""
+        shape = xs.shape
+        if xs.requires_grad or not xs.is_cpu or not shape or xs.is_neg() or xs.is_sparse:
+            return None
+        last = self._last
+        if last is not None and last[0] is xs.dtype and last[1] == shape:
+            return last[2]
+        row = torch.empty(shape[1:], dtype=xs.dtype)
+        self._last = (xs.dtype, shape, row)
+        return row
+
+
+def traced_scan(
+    body: Body, init: PyTree, xs: PyTree, *, length: int | None, reverse: bool
+) -> tuple[PyTree, PyTree]:
+    """Run a scan inside a user's own ``torch.compile``."""
+    return _eager.scan(body, init, xs, length=length, reverse=reverse, ops=ops_for_this_call())
 
 
 def captured_step(body: Body, init: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:
