@@ -10,6 +10,7 @@ This is the only file that touches that API; on other versions the plain call is
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import time
 import types
@@ -32,6 +33,20 @@ RECOMPILE_LIMIT: Final = 64
 KNOWN_TORCH: Final = ((2, 14), (2, 15))
 
 _numbers = itertools.count()
+
+# Guard sources inside the code that captures: names of the captured step's module, and modules
+# that it calls. Everything a user's body reaches has a source that starts elsewhere.
+_OWN_MODULES: Final = (
+    "fullgraph_dot_loops_dot_",
+    "fullgraph_dot_native_dot_",
+    "optree_dot_",
+    "torch_dot__dynamo_dot_polyfills",
+)
+_OWN_SOURCE: Final = re.compile(
+    r"(?:list\(dict\.keys\(|dict\()*G\['(?:"
+    r"(?:_OPS|mark|flatten|unflatten|CarrySpec|output_leaf|split_result|_CPU)'"
+    rf"|__import_(?:{'|'.join(_OWN_MODULES)})(?!.*\.torch\.(?!ops\b)))"
+)
 
 
 def cache_entries_known() -> bool:
@@ -141,7 +156,13 @@ class Site:
         self._code = source.__code__.replace(co_name=name)
         self._globals = source.__globals__
         own = types.FunctionType(self._code, self._globals, name, None, source.__closure__)
-        self._slow = torch.compile(own, fullgraph=True, dynamic=False, backend=self._backend)
+        self._slow = torch.compile(
+            own,
+            fullgraph=True,
+            dynamic=False,
+            backend=self._backend,
+            options={"guard_filter_fn": self._needed},
+        )
         self._entries = torch._dynamo.eval_frame._debug_get_cache_entry_list  # noqa: SLF001
         # Code that Dynamo made, kept with what it runs; by identity, since entries come and go.
         self._ran: dict[int, tuple[types.CodeType, Direct, int]] = {}
@@ -205,6 +226,13 @@ class Site:
             if ran.direct is not None:
                 self._ran[id(code)] = (code, ran.direct, ran.direct_steps)
         return results
+
+    def _needed(self, guards: Sequence[Any]) -> list[bool]:
+        """Say which guards can fail: all but those on the code that does the capturing.
+
+        Dynamo also watches this package's own functions and optree, through which it has traced.
+        """
+        return [not _OWN_SOURCE.match(guard.name) for guard in guards]
 
     def _backend(
         self, gm: torch.fx.GraphModule, examples: list[torch.Tensor]
