@@ -27,7 +27,8 @@ from fullgraph.native.scalar import expression
 __all__ = ["Buffers", "fill", "over", "store"]
 
 SUM_CHUNK = 128  # longer sums are added up in chunks, which keeps their rounding error low
-TILE = 32  # rows of a matrix-vector product whose sums are kept in registers together
+VECTOR_LANES = {"float64": 4, "float32": 8}  # of the vectors that matrix products are written in
+TILE_VECTORS = 8  # so many of them hold the sums of a matrix-vector product at a time
 
 
 @dataclass
@@ -374,10 +375,44 @@ def _contract_packed(e: Elements, buffers: Buffers, node: Contract, name: str) -
     e.scope = saved
     b: Index = e.name("i") if batch > 1 else 0
     lines: list[str] = []
-    for first in range(0, rows, TILE):
-        height = min(TILE, rows - first)
-        lines += _tile(e, node, name, packed, b, first, height)
+    wide = VECTOR_LANES.get(node.dtype.name, 0)
+    whole = rows // wide * wide if wide else 0
+    for first in range(0, whole, TILE_VECTORS * wide or 1):
+        count = min(TILE_VECTORS, (whole - first) // wide)
+        lines += _vector_tile(e, node, name, packed, b, first, count)
+    if whole < rows:
+        lines += _tile(e, node, name, packed, b, whole, rows - whole)
     e.scope.uniform += loop(b, batch, lines) if isinstance(b, str) else lines
+
+
+def _vector_tile(
+    e: Elements, node: Contract, name: str, packed: str, b: Index, first: int, count: int
+) -> list[str]:
+    """Rows whose sums are kept in `count` vector registers; compilers do not see to that alone."""
+    batch, rows, _ = node.shape
+    inner, wide = node.lhs.shape[2], VECTOR_LANES[node.dtype.name]
+    vector = f"fg_{node.dtype.c[0]}{wide}"
+    k, total, factor = e.name("r"), e.name("s"), e.name("f")
+    saved, e.scope = e.scope, Scope()
+    atom = e.element(node.rhs, [b, k, 0])
+    head = e.scope.uniform
+    e.scope = saved
+    sums = [f"{total}_{j}" for j in range(count)]
+    body = [*head, f"const {vector} {factor} = {{{', '.join([atom] * wide)}}};"]
+    done = []
+    for j, cell in enumerate(sums):
+        where = linear([b, k, plus(first + j * wide)], (batch, inner, rows))
+        target = linear([b, plus(first + j * wide), 0], node.shape)
+        body.append(
+            f"{cell} = fg_fma_{vector[3:]}(*({vector}_memory *)({packed} + {where}), {factor}, {cell});"
+        )
+        done.append(f"*({vector}_memory *)({name} + {target}) = {cell};")
+    return [
+        "{",
+        *indent([f"{vector} {cell} = {{0}};" for cell in sums]),
+        *indent([*loop(k, inner, body), *done]),
+        "}",
+    ]
 
 
 def _tile(

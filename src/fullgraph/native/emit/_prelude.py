@@ -99,6 +99,18 @@ typedef float fg_f8 __attribute__((vector_size(32)));
 typedef float fg_f16 __attribute__((vector_size(64)));
 """
 
+_VECTOR_MEMORY: Final = """\
+typedef double fg_d4_memory __attribute__((vector_size(32), aligned(8), may_alias));
+typedef float fg_f8_memory __attribute__((vector_size(32), aligned(4), may_alias));
+#ifdef __FMA__
+#define fg_fma_d4(a, b, c) ((fg_d4)__builtin_ia32_vfmaddpd256(a, b, c))
+#define fg_fma_f8(a, b, c) ((fg_f8)__builtin_ia32_vfmaddps256(a, b, c))
+#else
+#define fg_fma_d4(a, b, c) ((a) * (b) + (c))
+#define fg_fma_f8(a, b, c) ((a) * (b) + (c))
+#endif
+"""
+
 
 def sleef_symbols(used: list[str], isa: str) -> list[str]:
     """Return the Sleef symbols a file binds, in the order of its binding table.
@@ -153,10 +165,14 @@ def prelude(body: str, isa: str) -> tuple[str, list[str]]:
                 parts.append(text.format(t=c_type, s=suffix))
     used = used_math(body)
     parts += [f"#define fg_{n} {n}\n" for n in used]
+    memory = "_memory *)" in body
+    if memory or (isa and used):
+        parts.append(_VECTORS)
+    if memory:
+        parts.append(_VECTOR_MEMORY)
     if not isa:
         return "\n".join(parts), []
     if used:
-        parts.append(_VECTORS)
         parts += [_binding(n, isa) for n in used]
         pointers = [p for n in used for p in _pointers(n, isa)]
         fill = "\n".join(f"  {p} = table[{i}];" for i, p in enumerate(pointers))
