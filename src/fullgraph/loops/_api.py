@@ -187,7 +187,7 @@ def fori_loop(
     device = first_device(flatten(init)[0], ops)
 
     def step(carry: PyTree, index: Array) -> tuple[PyTree, None]:
-        return body(index, carry), None
+        return body(ops.zero_dimensional(index), carry), None
 
     if last <= first and get_loop_adapter(namespace.name) is None:  # a scan would try the body
         index = ops.scalar(first, None, device)
@@ -364,7 +364,7 @@ def _choose(
     ops = eager_ops(namespace)
     values = list(leaves)
     places = [i for i, leaf in enumerate(leaves) if type(leaf) not in SCALAR_KINDS]
-    lent, _, token = ops.lend([ops.own(leaves[i]) for i in places], [])
+    lent, token = ops.lend([ops.own(leaves[i]) for i in places])
     for place, leaf in zip(places, lent, strict=True):
         values[place] = leaf
     try:
@@ -373,7 +373,7 @@ def _choose(
         if ops.write_was_refused(error):
             raise in_place_error() from error
         raise
-    if not ops.check_unwritten(token):
+    if not ops.unwritten(token):
         raise in_place_error()
     out, out_treedef = flatten(result)
     device = first_device(leaves, ops)

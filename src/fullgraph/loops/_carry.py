@@ -71,6 +71,9 @@ class CarrySpec:
         self.ops = ops
         leaves, self.treedef = flatten(tree)
         self.leaves = tuple([ops.spec(leaf) for leaf in leaves])
+        self.matchers = [ops.matcher(spec) for spec in self.leaves]
+        #: A carry that is one array needs no flattening, which a cheap body would feel.
+        self.bare = len(leaves) == 1 and leaves[0] is tree
 
     def accept(self, tree: PyTree) -> list[Array]:
         """Check what a body returned and return its leaves as arrays, Python scalars made arrays.
@@ -80,14 +83,14 @@ class CarrySpec:
         CarryError
             If structure, shape, dtype or device differ from the carry that went in.
         """
+        if self.bare and self.matchers[0](tree):
+            return [tree]
         leaves, treedef = flatten(tree)
         if treedef != self.treedef and not same_structure(self.tree, tree):
             raise structure_error(self.tree, tree)
-        matches = self.ops.matches
-        for index, spec in enumerate(self.leaves):
-            leaf = leaves[index]
-            if not matches(leaf, spec):
-                leaves[index] = self._convert(leaf, index)
+        for index, matches in enumerate(self.matchers):
+            if not matches(leaves[index]):
+                leaves[index] = self._convert(leaves[index], index)
         return leaves
 
     def _convert(self, leaf: Any, index: int) -> Array:
@@ -176,31 +179,38 @@ class OutputSpec:
         self.ops = ops
         self.device = device
         leaves, self.treedef = flatten(tree)
-        self.leaves = tuple([ops.spec(self._array(i, leaf)) for i, leaf in enumerate(leaves)])
-
-    def _array(self, index: int, leaf: Any) -> Array:
-        return output_leaf(self.tree, index, leaf, self.ops, self.device)
+        self.leaves = tuple(
+            [ops.spec(output_leaf(tree, i, leaf, ops, device)) for i, leaf in enumerate(leaves)]
+        )
+        self.matchers = [ops.matcher(spec) for spec in self.leaves]
+        self.bare = len(leaves) == 1 and leaves[0] is tree
 
     def accept(self, tree: PyTree, step: int) -> list[Array]:
         """Check the y of a step against the first one and return its leaves as arrays."""
+        if self.bare and self.matchers[0](tree):
+            return [tree]
         leaves, treedef = flatten(tree)
         if treedef != self.treedef and not same_structure(self.tree, tree):
             raise StackedOutputError(
                 f"y is {describe(self.tree)} in the first step and {describe(tree)} in step "
                 f"{step}. Return the same structure in every step."
             )
-        for index, spec in enumerate(self.leaves):
-            leaf = leaves[index]
-            if not self.ops.matches(leaf, spec):
-                leaves[index] = leaf = self._array(index, leaf)
-                got = self.ops.spec(leaf)
-                if got != spec:
-                    raise StackedOutputError(
-                        f"{leaf_path(self.tree, index, 'y')} is {_aval(spec)} in the first step "
-                        f"and {_aval(got)} in step {step}. Return the same shape, dtype and "
-                        f"device in every step."
-                    )
+        for index, matches in enumerate(self.matchers):
+            if not matches(leaves[index]):
+                leaves[index] = self._convert(leaves[index], index, step)
         return leaves
+
+    def _convert(self, leaf: Any, index: int, step: int) -> Array:
+        """Make an array of a Python scalar, or say how the leaf differs from the first one."""
+        array = output_leaf(self.tree, index, leaf, self.ops, self.device)
+        got, spec = self.ops.spec(array), self.leaves[index]
+        if got != spec:
+            raise StackedOutputError(
+                f"{leaf_path(self.tree, index, 'y')} is {_aval(spec)} in the first step and "
+                f"{_aval(got)} in step {step}. Return the same shape, dtype and device in every "
+                f"step."
+            )
+        return array
 
 
 def _aval(spec: LeafSpec) -> str:

@@ -7,6 +7,7 @@ stacking.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import LoopError, UsageError
@@ -22,7 +23,7 @@ from fullgraph.loops._plan import check_leaves, check_predicate, first_device, p
 from fullgraph.loops._tree import flatten, unflatten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from fullgraph.loops._ops import ArrayOps, Sink
     from fullgraph.loops._plan import ScanPlan
@@ -31,6 +32,7 @@ __all__ = ["scan", "while_loop"]
 
 Array = Any
 PyTree = Any
+_NO_ROW = flatten(None)[1]
 
 
 def scan(
@@ -44,81 +46,179 @@ def scan(
 ) -> tuple[PyTree, PyTree]:
     """Run a scan step by step; see `fullgraph.scan` for the meaning of the arguments."""
     plan = plan_scan(init, xs, length, ops, reverse=reverse)
-    rows = [ops.rows(leaf) for leaf in plan.xs]
-    spec, carry = _start_scan(body, plan, rows, ops)
+    spec, carry = _start_scan(body, plan, ops)
     if plan.length == 0:
         ys = _empty_outputs(body, plan, spec, ops, carry)
         return unflatten(spec.treedef, ops.finish(carry)), ys
-    outputs: OutputSpec | None = None
-    sinks: list[Sink] = []
-    for step in plan.order:
-        row = [take(step) for take in rows]
-        result = _step(body, spec, ops, carry, row, plan.xs_treedef)
-        new, y = split_result(result[0])
-        leaves = spec.accept(new)
-        if outputs is None:
-            outputs = OutputSpec(y, ops, plan.device)
-            sinks = [ops.sink(leaf, plan.length) for leaf in outputs.leaves]
-        for sink, leaf in zip(sinks, outputs.accept(y, step), strict=True):
-            sink.put(step, leaf)
-        if not ops.check_unwritten(result[1]):
-            raise in_place_error()
-        carry = ops.keep(leaves)
-    assert outputs is not None
-    ys = unflatten(outputs.treedef, [sink.result() for sink in sinks])
-    return unflatten(spec.treedef, ops.finish(carry)), ys
+    rows = [ops.rows(leaf, reverse=reverse) for leaf in plan.xs]
+    each_row = zip(*rows, strict=True) if rows else itertools.repeat((), plan.length)
+    steps = _steps_of_one_array if spec.bare and plan.bare_row else _steps
+    carry, outputs = steps(body, plan, spec, ops, carry, each_row)
+    if not all(row.unwritten() for row in rows):
+        raise in_place_error()
+    return unflatten(spec.treedef, ops.finish(carry)), outputs.result()
 
 
-def _step(
+def _steps(
     body: Callable[..., Any],
+    plan: ScanPlan,
     spec: CarrySpec,
     ops: ArrayOps,
     carry: list[Array],
-    row: list[Array],
-    row_treedef: Any,
-) -> tuple[Any, Any]:
-    """Call the body on loans of carry and x; return its result and the token of the loans."""
-    lent, lent_row, token = ops.lend(carry, row)
+    each_row: Iterable[tuple[Array, ...]],
+) -> tuple[list[Array], Outputs]:
+    """Run the steps of a scan."""
+    outputs = Outputs(plan, ops)
+    for step, row in zip(plan.order, each_row, strict=True):
+        lent, token = ops.lend(carry)
+        try:
+            result = body(unflatten(spec.treedef, lent), unflatten(plan.xs_treedef, row))
+        except (TypeError, ValueError, RuntimeError) as error:
+            if not ops.write_was_refused(error):
+                raise
+            result = _on_copies(body, spec.treedef, plan.xs_treedef, ops, carry, row, error)
+        new, y = split_result(result)
+        leaves = spec.accept(new)
+        outputs.put(step, y)
+        if not ops.unwritten(token):
+            raise in_place_error()
+        carry = [ops.keep(leaf) for leaf in leaves]
+    return carry, outputs
+
+
+def _steps_of_one_array(
+    body: Callable[..., Any],
+    plan: ScanPlan,
+    spec: CarrySpec,
+    ops: ArrayOps,
+    carry: list[Array],
+    each_row: Iterable[tuple[Array, ...]],
+) -> tuple[list[Array], Outputs]:
+    """Run the steps of a scan whose carry is one array and whose xs are one: `_steps`, inlined.
+
+    The commonest solver loop has this form, and there each Python call per step shows.
+    """
+    outputs = Outputs(plan, ops)
+    fits, keep, lend, unwritten = spec.matchers[0], ops.keep, ops.lend, ops.unwritten
+    fits_y, put = outputs.shortcut()
+    frozen = ops.loans_are_frozen
+    token: Any = None
+    leaf = carry[0]
+    if frozen:
+        lend(carry)
+    for step, (x,) in zip(plan.order, each_row, strict=True):
+        if not frozen:
+            (lent,), token = lend([leaf])
+        else:
+            lent = leaf
+        try:
+            result = body(lent, x)
+        except (TypeError, ValueError, RuntimeError) as error:
+            if not ops.write_was_refused(error):
+                raise
+            result = _on_copies(body, spec.treedef, plan.xs_treedef, ops, [leaf], (x,), error)
+        new, y = result if type(result) is tuple and len(result) == 2 else split_result(result)
+        leaf = new if fits(new) else spec.accept(new)[0]
+        if fits_y(y):
+            put(step, y)
+        else:
+            outputs.put(step, y)
+            fits_y, put = outputs.shortcut()
+        if token is not None and not unwritten(token):
+            raise in_place_error()
+        leaf = keep(leaf)
+    return [leaf], outputs
+
+
+class Outputs:
+    """The ys of a scan while it runs: their form is that of the first step."""
+
+    def __init__(self, plan: ScanPlan, ops: ArrayOps) -> None:
+        self._plan = plan
+        self._ops = ops
+        self._spec: OutputSpec | None = None
+        self._sinks: list[Sink] = []
+
+    def put(self, step: int, y: PyTree) -> None:
+        """Check the y of a step and keep its leaves."""
+        if self._spec is None:
+            self._spec = OutputSpec(y, self._ops, self._plan.device)
+            self._sinks = [self._ops.sink(leaf, self._plan.length) for leaf in self._spec.leaves]
+        for sink, leaf in zip(self._sinks, self._spec.accept(y, step), strict=True):
+            sink.put(step, leaf)
+
+    def shortcut(self) -> tuple[Callable[[Any], bool], Callable[[int, Any], None]]:
+        """Return which ys need no `put`, and what to do with those instead."""
+        spec = self._spec
+        if spec is not None and spec.bare:
+            return spec.matchers[0], self._sinks[0].put
+        if spec is not None and spec.tree is None:
+            return _is_none, _nothing
+        return _never, _nothing
+
+    def result(self) -> PyTree:
+        """Return the stacked ys."""
+        assert self._spec is not None
+        return unflatten(self._spec.treedef, [sink.result() for sink in self._sinks])
+
+
+def _is_none(y: PyTree) -> bool:
+    return y is None
+
+
+def _never(_: PyTree) -> bool:
+    return False
+
+
+def _nothing(_step: int, _value: Array) -> None:
+    return None
+
+
+def _guarded(
+    function: Callable[[PyTree], Any], spec: CarrySpec, ops: ArrayOps, carry: list[Array]
+) -> Any:
+    """Call a function of the state on loans of it, and refuse a write into them."""
+    lent, token = ops.lend(carry)
     try:
-        if row_treedef is None:
-            return body(unflatten(spec.treedef, lent)), token
-        return body(unflatten(spec.treedef, lent), unflatten(row_treedef, lent_row)), token
-    except (ValueError, RuntimeError) as error:
+        result = function(unflatten(spec.treedef, lent))
+    except (TypeError, ValueError, RuntimeError) as error:
         if not ops.write_was_refused(error):
             raise
-        return _step_on_copies(body, spec, ops, carry, row, row_treedef, error)
+        result = _on_copies(
+            lambda tree, _: function(tree), spec.treedef, _NO_ROW, ops, carry, (), error
+        )
+    if not ops.unwritten(token):
+        raise in_place_error()
+    return result
 
 
-def _step_on_copies(
-    body: Callable[..., Any],
-    spec: CarrySpec,
+def _on_copies(
+    function: Callable[[PyTree, PyTree], Any],
+    treedef: Any,
+    row_treedef: Any,
     ops: ArrayOps,
     carry: list[Array],
-    row: list[Array],
-    row_treedef: Any,
+    row: tuple[Array, ...],
     refusal: Exception,
-) -> tuple[Any, Any]:
+) -> Any:
     """Find out whether a refused write was aimed at a loan, by lending writable copies.
 
     The body may have tried to write into a read-only array of its own, which is its own error, or
     have handed a loan to compiled code that asks for writable memory and writes nothing.
     """
-    copies = [ops.own(leaf) for leaf in [*carry, *row]]
+    copies = [ops.own(leaf) for leaf in (*carry, *row)]
     before = [_bytes(leaf) for leaf in copies]
     lent, lent_row = copies[: len(carry)], copies[len(carry) :]
     result, failure = None, None
     try:
-        if row_treedef is None:
-            result = body(unflatten(spec.treedef, lent))
-        else:
-            result = body(unflatten(spec.treedef, lent), unflatten(row_treedef, lent_row))
+        result = function(unflatten(treedef, lent), unflatten(row_treedef, lent_row))
     except Exception as error:  # noqa: BLE001 - decided below, by what was written
         failure = error
     if [_bytes(leaf) for leaf in copies] != before:
         raise in_place_error() from refusal
     if failure is not None:
         raise refusal
-    return result, ops.lend([], [])[2]
+    return result
 
 
 def _bytes(leaf: Array) -> bytes:
@@ -128,10 +228,7 @@ def _bytes(leaf: Array) -> bytes:
 
 
 def _start_scan(
-    body: Callable[..., Any],
-    plan: ScanPlan,
-    rows: list[Callable[[int], Array]],
-    ops: ArrayOps,
+    body: Callable[..., Any], plan: ScanPlan, ops: ArrayOps
 ) -> tuple[CarrySpec, list[Array]]:
     """Make the carry strong and private."""
     leaves = plan.init
@@ -140,7 +237,7 @@ def _start_scan(
         carry, treedef = flatten(tree)
         if not plan.length:
             return _on_placeholders(body, carry, plan, ops)[0]
-        row = [take(plan.order[0]) for take in rows]
+        row = [next(iter(ops.rows(leaf, reverse=plan.reverse))) for leaf in plan.xs]
         return _evaluate(body, carry, treedef, row, plan.xs_treedef, ops)[0]
 
     if weak_leaves(leaves):
@@ -210,17 +307,11 @@ def while_loop(
     spec = CarrySpec(unflatten(treedef, carry), ops)
     steps = 0
     while True:
-        verdict, token = _step(cond, spec, ops, carry, [], None)
+        verdict = _guarded(cond, spec, ops, carry)
         going = bool(check_predicate(verdict, ops, "what cond returned"))
-        if not ops.check_unwritten(token):
-            raise in_place_error()
         if not going or steps == max_steps:
             break
-        new, token = _step(body, spec, ops, carry, [], None)
-        accepted = spec.accept(new)
-        if not ops.check_unwritten(token):
-            raise in_place_error()
-        carry = ops.keep(accepted)
+        carry = [ops.keep(leaf) for leaf in spec.accept(_guarded(body, spec, ops, carry))]
         steps += 1
     return unflatten(spec.treedef, ops.finish(carry)), steps, not going
 

@@ -13,7 +13,7 @@ import array_api_compat
 from fullgraph.loops._ops import LeafSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
 
 __all__ = ["GenericOps"]
 
@@ -28,6 +28,8 @@ class GenericOps:
     xp : namespace
         The array-API namespace of the arrays.
     """
+
+    loans_are_frozen = False
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
@@ -45,9 +47,9 @@ class GenericOps:
         """Return shape, dtype and device."""
         return LeafSpec(tuple(leaf.shape), leaf.dtype, array_api_compat.device(leaf))
 
-    def matches(self, leaf: Any, spec: LeafSpec) -> bool:
+    def matcher(self, spec: LeafSpec) -> Callable[[Any], bool]:
         """Compare class, shape, dtype and device."""
-        return self.is_array(leaf) and self.spec(leaf) == spec
+        return lambda leaf: self.is_array(leaf) and self.spec(leaf) == spec
 
     def scalar(self, value: complex, dtype: Any, device: Any) -> Array:
         """Make a 0-d array."""
@@ -57,20 +59,21 @@ class GenericOps:
         """Copy."""
         return self.xp.asarray(leaf, copy=True)
 
-    def lend(
-        self, carry: Sequence[Array], row: Sequence[Array]
-    ) -> tuple[list[Array], list[Array], Any]:
+    def keep(self, leaf: Array) -> Array:
+        """Copy."""
+        return self.own(leaf)
+
+    def lend(self, carry: list[Array]) -> tuple[list[Array], Any]:
         """Lend copies and remember what they must equal."""
-        owned = [*carry, *row]
-        lent = [self.own(leaf) for leaf in owned]
-        pairs = [(a, b, _graph_name(a)) for a, b in zip(lent, owned, strict=True)]
-        return lent[: len(carry)], lent[len(carry) :], pairs
+        lent = [self.own(leaf) for leaf in carry]
+        return lent, [(a, b, _graph_name(a)) for a, b in zip(lent, carry, strict=True)]
 
-    def check_unwritten(self, token: Any) -> bool:
+    def unwritten(self, token: Any) -> bool:
         """Compare the loans with the originals."""
-        return all(self._same(*pair) for pair in token)
+        return all(self.same(*pair) for pair in token)
 
-    def _same(self, lent: Array, owned: Array, name: str | None) -> bool:
+    def same(self, lent: Array, owned: Array, name: str | None) -> bool:
+        """Whether a loan still equals what it was copied from."""
         if array_api_compat.is_lazy_array(lent):
             return _graph_name(lent) == name
         if lent is owned or array_api_compat.size(lent) == 0:
@@ -82,17 +85,13 @@ class GenericOps:
         """Return False: copies may be written."""
         return False
 
-    def keep(self, leaves: Sequence[Array]) -> list[Array]:
-        """Copy each leaf."""
-        return [self.own(leaf) for leaf in leaves]
-
-    def finish(self, leaves: Sequence[Array]) -> list[Array]:
+    def finish(self, leaves: list[Array]) -> list[Array]:
         """Return the owned leaves."""
-        return list(leaves)
+        return leaves
 
-    def rows(self, leaf: Array) -> Callable[[int], Array]:
-        """Index the leading axis; the row is copied before it is lent."""
-        return lambda step: leaf[step, ...]
+    def rows(self, leaf: Array, *, reverse: bool) -> _Rows:
+        """Lend copies of the rows, compared after the step."""
+        return _Rows(self, leaf, reverse=reverse)
 
     def placeholder(self, spec: LeafSpec) -> Array:
         """Return ones."""
@@ -110,6 +109,10 @@ class GenericOps:
         """Count in the namespace's default integer."""
         return self.xp.arange(lower, upper, device=device)
 
+    def zero_dimensional(self, leaf: Array) -> Array:
+        """Return the row, which is an array."""
+        return leaf
+
     def flip(self, leaf: Array) -> Array:
         """Reverse the leading axis."""
         return self.xp.flip(leaf, axis=0)
@@ -118,6 +121,36 @@ class GenericOps:
 def _graph_name(leaf: Array) -> str | None:
     name = getattr(leaf, "name", None)
     return name if isinstance(name, str) else None
+
+
+class _Rows:
+    """Copies of rows, each compared with the original before the next is made."""
+
+    def __init__(self, ops: GenericOps, leaf: Array, *, reverse: bool) -> None:
+        self._ops = ops
+        self._leaf = leaf
+        length = leaf.shape[0]
+        self._order = range(length - 1, -1, -1) if reverse else range(length)
+        self._clean = True
+        self._last: tuple[Array, Array, str | None] | None = None
+
+    def __iter__(self) -> Iterator[Array]:
+        """Copy row after row."""
+        for step in self._order:
+            self._compare()
+            original = self._leaf[step, ...]
+            lent = self._ops.own(original)
+            self._last = (lent, original, _graph_name(lent))
+            yield lent
+
+    def _compare(self) -> None:
+        if self._last is not None:
+            self._clean = self._clean and self._ops.same(*self._last)
+
+    def unwritten(self) -> bool:
+        """Say whether all rows were left alone, the last one too."""
+        self._compare()
+        return self._clean
 
 
 class _Stack:

@@ -16,7 +16,9 @@ from fullgraph.loops._carry import in_place_error
 from fullgraph.loops._ops import LeafSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
+
+    from fullgraph.loops._ops import Rows
 
 __all__ = ["TorchOps", "ops_for_this_call"]
 
@@ -38,6 +40,7 @@ class TorchOps:
     """`ArrayOps` for torch run eagerly."""
 
     name = "torch"
+    loans_are_frozen = False
 
     def is_array(self, leaf: Any) -> bool:
         """Accept every tensor."""
@@ -47,14 +50,18 @@ class TorchOps:
         """Return shape, dtype and device."""
         return LeafSpec(tuple(leaf.shape), leaf.dtype, leaf.device)
 
-    def matches(self, leaf: Any, spec: LeafSpec) -> bool:
+    def matcher(self, spec: LeafSpec) -> Callable[[Any], bool]:
         """Compare class, shape, dtype and device."""
-        return (
-            isinstance(leaf, torch.Tensor)
-            and leaf.dtype == spec.dtype
-            and tuple(leaf.shape) == spec.shape
-            and leaf.device == spec.device
-        )
+        shape, dtype, device = spec
+        size, tensor = torch.Size(shape), torch.Tensor
+        if device.type == "cpu":
+            return lambda leaf: (
+                isinstance(leaf, tensor)
+                and leaf.dtype is dtype
+                and leaf.shape == size
+                and leaf.is_cpu
+            )
+        return lambda leaf: isinstance(leaf, tensor) and self.spec(leaf) == spec
 
     def scalar(self, value: complex, dtype: Any, device: Any) -> Array:
         """Make a 0-d tensor."""
@@ -64,46 +71,39 @@ class TorchOps:
         """Clone; gradients flow through."""
         return leaf.clone()
 
-    def lend(
-        self, carry: Sequence[Array], row: Sequence[Array]
-    ) -> tuple[list[Array], list[Array], Any]:
-        """Lend the tensors themselves and note their versions."""
-        lent = [*carry, *row]
-        return list(carry), list(row), [(leaf, _version(leaf)) for leaf in lent]
+    def keep(self, leaf: Array) -> Array:
+        """Take the tensor as it is: its version says when somebody else writes."""
+        return leaf
 
-    def check_unwritten(self, token: Any) -> bool:
+    def lend(self, carry: list[Array]) -> tuple[list[Array], Any]:
+        """Lend the tensors themselves and note their versions."""
+        return carry, (carry, tuple(map(_version, carry)))
+
+    def unwritten(self, token: Any) -> bool:
         """Compare the versions."""
-        return all(_version(leaf) == version for leaf, version in token)
+        carry, versions = token
+        return bool(tuple(map(_version, carry)) == versions)
 
     def write_was_refused(self, error: Exception) -> bool:
         """Recognise autograd's refusal to write into a row, which is one view of several."""
         return isinstance(error, RuntimeError) and "modified inplace" in str(error)
 
-    def keep(self, leaves: Sequence[Array]) -> list[Array]:
-        """Take the tensors as they are: the versions say when somebody else writes."""
-        return list(leaves)
-
-    def finish(self, leaves: Sequence[Array]) -> list[Array]:
+    def finish(self, leaves: list[Array]) -> list[Array]:
         """Clone: a leaf may be a view, another leaf, an output or a tensor closed over."""
         return [leaf.clone() for leaf in leaves]
 
-    def rows(self, leaf: Array) -> Callable[[int], Array]:
+    def rows(self, leaf: Array, *, reverse: bool) -> Rows:
         """Unbind a private clone: one node in the backward graph, whatever the length."""
-        rows = leaf.clone().unbind(0)
-        return lambda step: rows[step]
+        return _Rows(leaf.clone(), reverse=reverse)
 
     def placeholder(self, spec: LeafSpec) -> Array:
         """Return ones."""
         return torch.ones(spec.shape, dtype=spec.dtype, device=spec.device)
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
-        """Call without gradients, and give the CPU generator its state back."""
-        state = torch.get_rng_state()
-        try:
-            with torch.no_grad():
-                return thunk()
-        finally:
-            torch.set_rng_state(state)
+        """Call, and give the CPU generator its state back."""
+        with torch.random.fork_rng(devices=()):
+            return thunk()
 
     def sink(self, spec: LeafSpec, length: int) -> _Stack:
         """Return a list to be stacked."""
@@ -113,9 +113,31 @@ class TorchOps:
         """Count in int64."""
         return torch.arange(lower, upper, device=device)
 
+    def zero_dimensional(self, leaf: Array) -> Array:
+        """Return the row, which is a tensor."""
+        return leaf
+
     def flip(self, leaf: Array) -> Array:
         """Reverse the leading axis."""
         return torch.flip(leaf, dims=(0,))
+
+
+class _Rows:
+    """The rows of a private tensor, which share one version counter with it."""
+
+    def __init__(self, private: Array, *, reverse: bool) -> None:
+        self._private = private
+        self._version = _version(private)
+        self._reverse = reverse
+
+    def __iter__(self) -> Iterator[Array]:
+        """Iterate over the leading axis."""
+        rows = self._private.unbind(0)
+        return iter(rows[::-1] if self._reverse else rows)
+
+    def unwritten(self) -> bool:
+        """Compare the version."""
+        return bool(_version(self._private) == self._version)
 
 
 class _Stack:
@@ -129,20 +151,48 @@ class _Stack:
     def put(self, step: int, value: Array) -> None:
         """Keep a tensor."""
         self._values[step] = value
-        self._versions[step] = _version(value)
+        self._versions[step] = value._version  # noqa: SLF001 - as _version, and faster
 
     def result(self) -> Array:
         """Stack, unless a value was written into after its step."""
         if not self._values:
             spec = self._spec
             return torch.empty((0, *spec.shape), dtype=spec.dtype, device=spec.device)
-        pairs = zip(self._values, self._versions, strict=True)
-        if not all(_version(value) == version for value, version in pairs):
+        if list(map(_version, self._values)) != self._versions:
             raise in_place_error()
         return torch.stack(self._values)
 
 
-class _PlainStack(_Stack):
+class _TracedRows:
+    """Rows where versions cannot be read: each is lent as a clone."""
+
+    def __init__(self, leaf: Array, *, reverse: bool) -> None:
+        rows = [row.clone() for row in leaf.unbind(0)]
+        self._rows = rows[::-1] if reverse else rows
+
+    def __iter__(self) -> Iterator[Array]:
+        """Iterate over the clones."""
+        return iter(self._rows)
+
+    def unwritten(self) -> bool:
+        """Return True: a write reaches nothing but the clone."""
+        return True
+
+
+class _ComparedRows(_TracedRows):
+    """Clones, compared with the rows that they were made from."""
+
+    def __init__(self, leaf: Array, *, reverse: bool) -> None:
+        super().__init__(leaf, reverse=reverse)
+        rows = leaf.unbind(0)
+        self._originals = rows[::-1] if reverse else rows
+
+    def unwritten(self) -> bool:
+        """Compare all rows."""
+        return all(map(_same_bits, self._rows, self._originals))
+
+
+class _CopyingStack(_Stack):
     """Copies, where versions cannot be read."""
 
     def put(self, step: int, value: Array) -> None:
@@ -152,56 +202,61 @@ class _PlainStack(_Stack):
     def result(self) -> Array:
         """Stack."""
         if not self._values:
-            spec = self._spec
-            return torch.empty((0, *spec.shape), dtype=spec.dtype, device=spec.device)
+            return super().result()
         return torch.stack(self._values)
 
 
 class TracedTorchOps(TorchOps):
     """torch inside somebody's ``torch.compile``."""
 
-    def lend(
-        self, carry: Sequence[Array], row: Sequence[Array]
-    ) -> tuple[list[Array], list[Array], Any]:
+    def lend(self, carry: list[Array]) -> tuple[list[Array], Any]:
         """Lend clones."""
-        return [leaf.clone() for leaf in carry], [leaf.clone() for leaf in row], None
+        return [leaf.clone() for leaf in carry], None
 
-    def check_unwritten(self, token: Any) -> bool:
+    def unwritten(self, token: Any) -> bool:
         """Return True: a write cannot be seen here, and reaches nothing but the clone."""
         return True
 
-    def keep(self, leaves: Sequence[Array]) -> list[Array]:
+    def keep(self, leaf: Array) -> Array:
         """Clone, for the same reason."""
-        return [leaf.clone() for leaf in leaves]
+        return leaf.clone()
+
+    def rows(self, leaf: Array, *, reverse: bool) -> Rows:
+        """Unbind and clone."""
+        return _TracedRows(leaf, reverse=reverse)
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
-        """Call without gradients; what is not used is dropped by the compiler."""
-        with torch.no_grad():
-            return thunk()
+        """Call; what is not used is dropped by the compiler."""
+        return thunk()
 
     def sink(self, spec: LeafSpec, length: int) -> _Stack:
         """Return a list to be stacked."""
-        return _PlainStack(spec, length)
+        return _CopyingStack(spec, length)
 
 
 class InferenceTorchOps(TracedTorchOps):
     """torch in inference mode, whose tensors have no versions: lent clones are compared."""
 
-    def lend(
-        self, carry: Sequence[Array], row: Sequence[Array]
-    ) -> tuple[list[Array], list[Array], Any]:
+    def lend(self, carry: list[Array]) -> tuple[list[Array], Any]:
         """Lend clones and remember what they must equal."""
-        owned = [*carry, *row]
-        lent = [leaf.clone() for leaf in owned]
-        return lent[: len(carry)], lent[len(carry) :], list(zip(lent, owned, strict=True))
+        lent = [leaf.clone() for leaf in carry]
+        return lent, (lent, carry)
 
-    def check_unwritten(self, token: Any) -> bool:
+    def unwritten(self, token: Any) -> bool:
         """Compare bits, so that a NaN equals itself."""
-        return all(torch.equal(_bits(lent), _bits(owned)) for lent, owned in token if lent.numel())
+        return all(map(_same_bits, *token))
+
+    def rows(self, leaf: Array, *, reverse: bool) -> Rows:
+        """Unbind, clone and compare at the end."""
+        return _ComparedRows(leaf, reverse=reverse)
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
         """Call, and give the CPU generator its state back."""
         return TorchOps.evaluate(self, thunk)
+
+
+def _same_bits(first: Array, second: Array) -> bool:
+    return first.numel() == 0 or torch.equal(_bits(first), _bits(second))
 
 
 def _bits(leaf: Array) -> Array:

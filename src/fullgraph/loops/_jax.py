@@ -51,9 +51,9 @@ class JaxOps:
         """Return shape and dtype."""
         return LeafSpec(tuple(leaf.shape), leaf.dtype, None)
 
-    def matches(self, leaf: Any, spec: LeafSpec) -> bool:
+    def matcher(self, spec: LeafSpec) -> Callable[[Any], bool]:
         """Compare class, shape and dtype."""
-        return self.is_array(leaf) and leaf.dtype == spec.dtype and leaf.shape == spec.shape
+        return lambda leaf: self.is_array(leaf) and self.spec(leaf) == spec
 
     def scalar(self, value: complex, dtype: Any, device: Any) -> Array:
         """Make a 0-d array that is not weakly typed."""
@@ -62,6 +62,10 @@ class JaxOps:
     def arange(self, lower: int, upper: int, device: Any) -> Array:
         """Count in JAX's default integer."""
         return jnp.arange(lower, upper)
+
+    def zero_dimensional(self, leaf: Array) -> Array:
+        """Return the row, which is an array."""
+        return leaf
 
     def flip(self, leaf: Array) -> Array:
         """Reverse the leading axis."""

@@ -9,9 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
 
-__all__ = ["SCALAR_KINDS", "ArrayOps", "LeafOps", "LeafSpec", "Sink", "dtype_kind", "dtype_name"]
+__all__ = [
+    "SCALAR_KINDS",
+    "ArrayOps",
+    "LeafOps",
+    "LeafSpec",
+    "Rows",
+    "Sink",
+    "dtype_kind",
+    "dtype_name",
+]
 
 Array = Any
 #: Python scalars, which are weak: exact types, because np.float64 is a float with a dtype.
@@ -58,6 +67,16 @@ class Sink(Protocol):
         """Return the stacked values, which share memory with nothing."""
 
 
+class Rows(Protocol):
+    """The rows of one leaf of xs, as a body may see them."""
+
+    def __iter__(self) -> Iterator[Array]:
+        """Yield the rows in the order of the steps."""
+
+    def unwritten(self) -> bool:
+        """Whether the body has left all rows so far as they were."""
+
+
 class LeafOps(Protocol):
     """What the rules of a carry need of an array library."""
 
@@ -71,14 +90,17 @@ class LeafOps(Protocol):
     def spec(self, leaf: Array) -> LeafSpec:
         """Return shape, dtype and device of an array."""
 
-    def matches(self, leaf: Any, spec: LeafSpec) -> bool:
-        """Whether a leaf is an array of this library with exactly this spec (the hot check)."""
+    def matcher(self, spec: LeafSpec) -> Callable[[Any], bool]:
+        """Return the hot check: whether a leaf is an array with exactly this spec."""
 
     def scalar(self, value: complex, dtype: Any, device: Any) -> Array:
         """Return a 0-d array; `dtype` None means the library's default for the kind of `value`."""
 
     def arange(self, lower: int, upper: int, device: Any) -> Array:
         """Return the integers ``lower, ..., upper - 1`` in the library's default integer dtype."""
+
+    def zero_dimensional(self, leaf: Array) -> Array:
+        """Return a row of a 1-d array as a 0-d array, if it is a scalar of the library."""
 
     def flip(self, leaf: Array) -> Array:
         """Reverse the leading axis."""
@@ -87,34 +109,35 @@ class LeafOps(Protocol):
 class ArrayOps(LeafOps, Protocol):
     """Operations of one array library, as the plain driver uses them."""
 
+    #: Whether `keep` returns what may be lent as it is, so that `lend` need not be called again.
+    loans_are_frozen: bool
+
     def own(self, leaf: Array) -> Array:
-        """Return a private, writable copy, differentiable where the library differentiates."""
+        """Return a private copy, differentiable where the library differentiates."""
 
-    def lend(
-        self, carry: Sequence[Array], row: Sequence[Array]
-    ) -> tuple[list[Array], list[Array], Any]:
-        """Return what the body may see of carry and x, and a token for `check_unwritten`."""
+    def keep(self, leaf: Array) -> Array:
+        """Take over a leaf that a body returned, so that nobody else changes it unnoticed."""
 
-    def check_unwritten(self, token: Any) -> bool:
+    def lend(self, carry: list[Array]) -> tuple[list[Array], Any]:
+        """Return what a body may see of a carry that is owned, and a token for `unwritten`."""
+
+    def unwritten(self, token: Any) -> bool:
         """Whether the body has left everything that was lent as it was."""
 
     def write_was_refused(self, error: Exception) -> bool:
         """Whether an exception from a body may be the library's refusal to write into a loan."""
 
-    def keep(self, leaves: Sequence[Array]) -> list[Array]:
-        """Take over the carry that a body returned, so that nobody else can change it."""
-
-    def finish(self, leaves: Sequence[Array]) -> list[Array]:
+    def finish(self, leaves: list[Array]) -> list[Array]:
         """Return the last carry as results that share memory with nothing."""
 
-    def rows(self, leaf: Array) -> Callable[[int], Array]:
-        """Return a function from a step to the row of `leaf` on its leading axis."""
+    def rows(self, leaf: Array, *, reverse: bool) -> Rows:
+        """Return the rows of a leaf on its leading axis."""
 
     def placeholder(self, spec: LeafSpec) -> Array:
         """Return an array of ones, on which a body is evaluated when there are no steps."""
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
-        """Call `thunk` for shapes and dtypes alone: no warnings, no gradients, no random state."""
+        """Call `thunk` for shapes and dtypes alone: no warnings, no change of random state."""
 
     def sink(self, spec: LeafSpec, length: int) -> Sink:
         """Return a collector for `length` values with this spec."""

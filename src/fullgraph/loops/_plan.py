@@ -6,6 +6,8 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import optree
+
 from fullgraph.errors import LoopTypeError, UsageError
 from fullgraph.loops._ops import SCALAR_KINDS, LeafOps, dtype_name
 from fullgraph.loops._tree import flatten, leaf_path
@@ -124,6 +126,11 @@ class ScanPlan:
     length: int
     reverse: bool
     device: Any
+
+    @property
+    def bare_row(self) -> bool:
+        """Whether xs is one array, so that a row needs no tree around it."""
+        return len(self.xs) == 1 and optree.treespec_is_leaf(self.xs_treedef)
 
     @property
     def order(self) -> range:

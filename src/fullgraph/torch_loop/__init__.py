@@ -1,7 +1,11 @@
-"""Loop adapters for torch: bounded through Inductor, and native through a C compiler."""
+"""Loop adapters for torch: registered by the caller, never by themselves.
+
+Importing this module does not import torch; constructing an adapter does.
+"""
 
 from __future__ import annotations
 
-from fullgraph.torch_loop._native import torch_native_loop_adapter
+from fullgraph.torch_loop._construct import torch_compile_loop_adapter
+from fullgraph.torch_loop._construct_native import torch_native_loop_adapter
 
-__all__ = ["torch_native_loop_adapter"]
+__all__ = ["torch_compile_loop_adapter", "torch_native_loop_adapter"]
