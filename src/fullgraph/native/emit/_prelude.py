@@ -16,6 +16,31 @@ _HEAD: Final = """\
 #include <string.h>
 """
 
+# tanh by two formulas, where a library's tanh costs more than both: up to 0.625 an odd polynomial
+# (a Chebyshev fit made with mpmath, relative error 5e-17), beyond it 1 - 2 / (exp(2 x) + 1).
+_TANH_COEFFICIENTS: Final = (
+    *(-1.7244874494844330172e-5, 7.9599557352648080002e-5, -2.30776162695198579e-4),
+    *(5.8743728600943818973e-4, -1.455309297534642025e-3, 3.5920589774734553151e-3),
+    *(-8.8632298309257087457e-3, 2.1869488260559114645e-2, -5.3968253961395570821e-2),
+    *(1.3333333333326657736e-1, -3.3333333333333322565e-1),
+)
+
+
+def _tanh() -> str:
+    lines = [
+        "static inline double fg_quick_tanh(double x) {",
+        "  const double a = fabs(x), s = x * x;",
+        f"  double p = {_TANH_COEFFICIENTS[0]!r};",
+        *(f"  p = fg_fma(p, s, {c!r});" for c in _TANH_COEFFICIENTS[1:]),
+        "  const double small = fg_fma(x * s, p, x);",
+        "  const double large = 1 - 2 / (exp(a + a) + 1);",
+        "  return copysign(a < 0.625 ? small : large, x);",
+        "}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
 # Helpers by name; a helper may use the ones before it. {t} is double or float, {s} its suffix.
 _REAL_HELPERS: Final = {
     "fg_floor_div": """\
@@ -155,29 +180,36 @@ def prelude(body: str, isa: str) -> tuple[str, list[str]]:
     isa : {"", "avx2", "avx512f"}
         Vector routines to bind; ``""`` leaves all math to the C library.
     """
-    parts = [_HEAD]
-    for name, text in _HELPERS.items():
-        if re.search(rf"\b{name}f?\b", body):
-            parts.append(text)
+    used = used_math(body)
+    quick_tanh = bool(isa) and "tanh" in used
+    bound = sorted({*used, "exp"} - {"tanh"}) if quick_tanh else used
+    parts = [_HEAD, *_helpers(f"{body} fg_fma" if quick_tanh else body)]
+    memory = "_memory *)" in body
+    if memory or (isa and bound):
+        parts.append(_VECTORS)
+    if memory:
+        parts.append(_VECTOR_MEMORY)
+    names = {n: "fg_quick_tanh" if quick_tanh and n == "tanh" else n for n in used}
+    parts += [f"#define fg_{name} {target}\n" for name, target in names.items()]
+    if not isa or not bound:
+        return "\n".join(parts), []
+    parts += [_binding(n, isa) for n in bound]
+    if quick_tanh:
+        parts.append(_tanh())
+    pointers = [p for n in bound for p in _pointers(n, isa)]
+    fill = "\n".join(f"  {p} = table[{i}];" for i, p in enumerate(pointers))
+    parts.append(f"void fg_bind(void **table) {{\n{fill}\n}}\n")
+    return "\n".join(parts), sleef_symbols(bound, isa)
+
+
+def _helpers(body: str) -> list[str]:
+    """Return the helpers that `body` uses."""
+    parts = [text for name, text in _HELPERS.items() if re.search(rf"\b{name}f?\b", body)]
     for name, text in _REAL_HELPERS.items():
         for c_type, suffix in (("double", ""), ("float", "f")):
             if re.search(rf"\b{name}{suffix}\(", body):
                 parts.append(text.format(t=c_type, s=suffix))
-    used = used_math(body)
-    parts += [f"#define fg_{n} {n}\n" for n in used]
-    memory = "_memory *)" in body
-    if memory or (isa and used):
-        parts.append(_VECTORS)
-    if memory:
-        parts.append(_VECTOR_MEMORY)
-    if not isa:
-        return "\n".join(parts), []
-    if used:
-        parts += [_binding(n, isa) for n in used]
-        pointers = [p for n in used for p in _pointers(n, isa)]
-        fill = "\n".join(f"  {p} = table[{i}];" for i, p in enumerate(pointers))
-        parts.append(f"void fg_bind(void **table) {{\n{fill}\n}}\n")
-    return "\n".join(parts), sleef_symbols(used, isa)
+    return parts
 
 
 def _pointers(name: str, isa: str) -> list[str]:
