@@ -82,11 +82,15 @@ class Plan:
 
 
 def make_plan(
-    loop: Loop, *, block: int | None = None, unroll_limit: int = UNROLL_LIMIT
+    loop: Loop,
+    *,
+    lanes: bool = True,
+    block: int | None = None,
+    unroll_limit: int = UNROLL_LIMIT,
 ) -> Plan:
     """Return how `loop` is written out; `block` and `unroll_limit` are for tests."""
     nodes = loop.nodes
-    lane, count = _find_lanes(loop, nodes)
+    lane, count = _find_lanes(loop, nodes) if lanes else ({}, 0)
     work = {n: _work(n) for n in nodes}
     if lane:
         apart = sum(w for n, w in work.items() if n not in lane)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from fullgraph.native.dtypes import BOOL, DType
@@ -95,12 +95,25 @@ class Elements:
         Statements that run once for a block of lanes, before its first step.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, names: Iterator[int] | None = None) -> None:
         self.plan = plan
         self.scope = Scope()
         self.storage: dict[Node, Callable[[Position], str]] = {}
         self.before: list[str] = []
-        self._names = itertools.count()
+        self._names = itertools.count() if names is None else names
+
+    def child(self, plan: Plan) -> Elements:
+        """Return what writes a loop inside this one; its names are other names."""
+        return Elements(plan, self._names)
+
+    def reading(self, node: Node, index: Position) -> str:
+        """Return the C text of an element that is in memory, or is a number."""
+        if isinstance(node, Constant):
+            return literal(node.value, node.dtype)
+        if isinstance(node, Iota):
+            start, step = literal(node.start, node.dtype), literal(node.step, node.dtype)
+            return f"(({node.dtype.c})({start} + {step} * {index[0]}))"
+        return self.storage[node](index)
 
     def name(self, prefix: str) -> str:
         """Return a C name that is not yet taken."""

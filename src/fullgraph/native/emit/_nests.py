@@ -108,20 +108,13 @@ def loop(
 
 
 def store(
-    e: Elements, node: Node, target: Callable[[Position], str], *, unroll: bool, late: bool = False
+    e: Elements, node: Node, target: Callable[[Position], str], *, unroll: bool
 ) -> None:
-    """Compute all elements of `node` and assign them to ``target(index)``.
-
-    With `late`, assignments that are written out follow everything else of the scope's step.
-    """
+    """Compute all elements of `node` and assign them to ``target(index)``."""
 
     def body(index: list[Index]) -> None:
         atom = e.element(node, index)
-        statement = f"{target(index)} = {atom};"
-        if late and not e.varies(node):
-            e.scope.after.append(statement)
-        else:
-            e.say(statement, lane=e.varies(node))
+        e.say(f"{target(index)} = {atom};", lane=e.varies(node))
 
     over(e, node.shape, e.plan.lane.get(node), body, unroll=unroll)
 

@@ -8,9 +8,8 @@ from fullgraph.native.ops._registry import Call, Refused, reshape, rule, wrap_di
 
 
 def _lookup(call: Call, x: Node, sources: list[int | Node], shape: Shape) -> Node:
-    return Gather(
-        dtype=x.dtype, shape=shape, arg=x, sources=tuple(sources), origin=call.origin
-    )
+    safe = tuple(harmless(call, s, 0) if isinstance(s, Node) else s for s in sources)
+    return Gather(dtype=x.dtype, shape=shape, arg=x, sources=safe, origin=call.origin)
 
 
 def _padded(index: Node, behind: int) -> Node:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from fullgraph.native.dtypes import BOOL, BY_NAME, F32, I64, DType
 from fullgraph.native.ir import Broadcast, Constant, Map, Node, Permute, Reshape, Shape, Slice
+from fullgraph.native.scalar import SCALAR
 
 __all__ = [
     "Argument",
@@ -19,6 +20,7 @@ __all__ = [
     "cast",
     "constant",
     "find_rule",
+    "harmless",
     "mapped",
     "permute",
     "reshape",
@@ -54,6 +56,8 @@ class Call:
         The user's line.
     default_float : DType
         What Python floats become beside integer tensors.
+    guard : Node, optional
+        In a branch of a cond: whether it is taken.
     """
 
     name: str
@@ -63,6 +67,7 @@ class Call:
     shapes: tuple[Shape, ...]
     origin: str = ""
     default_float: DType = field(default=F32)
+    guard: Node | None = None
 
     @property
     def dtype(self) -> DType:
@@ -208,8 +213,28 @@ def take_slice(node: Node, dim: int, start: int, length: int, step: int = 1) -> 
     return Slice(dtype=node.dtype, shape=shape, arg=node, starts=starts, steps=steps, origin=node.origin)
 
 
+def harmless(call: Call, value: Node, instead: int) -> Node:
+    """Return `value`, or `instead` where the branch that `call` is in is not taken.
+
+    Both branches of a cond are computed; what could fail must not do so in the other one.
+    """
+    if call.guard is None:
+        return value
+    neutral = Constant(dtype=value.dtype, shape=(), value=instead)
+    return Map(
+        dtype=value.dtype,
+        shape=value.shape,
+        fn="where",
+        args=(call.guard, value, neutral),
+        compute=value.dtype,
+        origin=call.origin,
+    )
+
+
 def mapped(call: Call, fn: str, *args: Node, compute: DType, dtype: DType | None = None) -> Map:
     """Return a pointwise node with the result of `call`, computed in `compute`."""
+    if SCALAR[fn].fails and compute.kind == "i":
+        args = (args[0], harmless(call, args[1], 1))
     return Map(
         dtype=dtype or call.dtype,
         shape=call.shape,
