@@ -32,7 +32,13 @@ def _fake_mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
     return torch.empty(value.shape, dtype=value.dtype, device=value.device)
 
 
+def _copy_mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
+    del role, index
+    return value.clone(memory_format=torch.contiguous_format)
+
+
 torch.library.register_fake("fullgraph::mark", _fake_mark, lib=_LIBRARY)
+_LIBRARY.impl("mark", _copy_mark, "CPU")
 _MARK = torch.ops.fullgraph.mark.default
 # Dead code elimination must keep the marks of inputs that a body ignores.
 torch.fx.node.has_side_effect(_MARK)

@@ -23,6 +23,7 @@ import torch
 
 from fullgraph.native.capture import Captured, lower
 from fullgraph.native.direct import Direct, direct_function
+from fullgraph.native.inductor import CAPTURING
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.runtime import CompiledLoop, compile_loop
 
@@ -197,10 +198,14 @@ class Site:
             What Dynamo raises when it cannot capture, or what `lower` and `compile_loop` raise as
             its ``inner_exception``.
         """
-        with torch._dynamo.config.patch(  # noqa: SLF001
-            specialize_float=True, recompile_limit=RECOMPILE_LIMIT, suppress_errors=False
-        ):
-            return self._run(self._slow, (body, init, x), xs, steps, reverse=reverse)
+        outer, CAPTURING.active = CAPTURING.active, True
+        try:
+            with torch._dynamo.config.patch(  # noqa: SLF001
+                specialize_float=True, recompile_limit=RECOMPILE_LIMIT, suppress_errors=False
+            ):
+                return self._run(self._slow, (body, init, x), xs, steps, reverse=reverse)
+        finally:
+            CAPTURING.active = outer
 
     def _run(
         self,

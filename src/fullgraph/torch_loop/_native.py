@@ -26,6 +26,7 @@ from fullgraph.loops._tree import flatten, unflatten
 from fullgraph.native.build import find_compiler, unsupported_platform
 from fullgraph.native.capture import mark
 from fullgraph.native.dispatch import Site, Specialisation
+from fullgraph.native.inductor import can_inline
 from fullgraph.torch_loop._driver import FlatScan, NeedsRehearsal, TorchLoopDriver
 from fullgraph.torch_loop._quiet import quiet_compilation
 from fullgraph.torch_loop._rules import Rules, check_output
@@ -123,9 +124,9 @@ class NativeEngine:
 
     def inline_scan(self, call: FlatScan) -> tuple[list[Any], PyTree]:
         """Emit a scan into the graph that somebody else's ``torch.compile`` is capturing."""
-        if call.length == 0 or not call.init:
+        if call.length == 0 or not call.init or not can_inline():
             return _unrolled(call)
-        return inlined_scan(call, self._strong(call))
+        return inlined_scan(call, self._strong(call), self._threads, self._vector_math)
 
     def site(self, body: Body) -> Site:
         """Return where captures of `body` are kept."""
@@ -207,8 +208,10 @@ def _unrolled(call: FlatScan) -> tuple[list[Any], PyTree]:
     return leaves, ys
 
 
-def inlined_scan(call: FlatScan, init: list[Any]) -> tuple[list[Any], PyTree]:
-    """Emit torch's scan operator, which keeps the body as a graph of its own.
+def inlined_scan(
+    call: FlatScan, init: list[Any], threads: int, vector_math: str
+) -> tuple[list[Any], PyTree]:
+    """Emit torch's scan operator, marked, which keeps the body as a graph of its own.
 
     The operator refuses results that share memory with anything; fresh copies cure that, and cost
     nothing once compiled. Where there is no x it counts.
@@ -224,7 +227,9 @@ def inlined_scan(call: FlatScan, init: list[Any]) -> tuple[list[Any], PyTree]:
         return split_result(call.body(rebuild(call.carry, carry), rebuild(call.row, row)))
 
     def step(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
-        new, y = call_body(carry, row if call.xs else [])
+        # The mark says whose scan this is and how it is meant; it has no gradient on purpose.
+        marked = [mark(leaf, vector_math, threads) for leaf in carry]
+        new, y = call_body(marked, row if call.xs else [])
         outputs: list[Any] = []
         skeleton_of(y, outputs)
         arrays = [fresh(output_leaf(y, i, leaf, _OPS, _CPU)) for i, leaf in enumerate(outputs)]

@@ -267,6 +267,7 @@ def _convert(call: Call) -> Node:
     "aten.contiguous.default",
     "prims.view_of.default",
     "prims.clone.default",
+    "fullgraph.mark.default",
 )
 def _identity(call: Call) -> Node:
     return call.tensor(0)
