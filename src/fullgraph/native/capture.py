@@ -37,7 +37,23 @@ def _copy_mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
     return value.clone(memory_format=torch.contiguous_format)
 
 
+def refuse_gradient(ctx: object, *grads: object) -> None:
+    """Raise where somebody differentiates through a native loop.
+
+    Raises
+    ------
+    GradientRefusedError
+        Always.
+    """
+    del ctx, grads
+    raise GradientRefusedError(
+        "native loops have no gradients yet. Call the compiled function under torch.no_grad(), "
+        "detach its inputs, or use another adapter for training"
+    )
+
+
 torch.library.register_fake("fullgraph::mark", _fake_mark, lib=_LIBRARY)
+torch.library.register_autograd("fullgraph::mark", refuse_gradient, lib=_LIBRARY)
 _LIBRARY.impl("mark", _copy_mark, "CPU")
 _MARK = torch.ops.fullgraph.mark.default
 # Dead code elimination must keep the marks of inputs that a body ignores.

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from fullgraph.errors import LoopCompilationError
+from fullgraph.native.capture import refuse_gradient
 from fullgraph.native.convert import Converter
 from fullgraph.native.ir import verify
 from fullgraph.native.lanes import make_plan
@@ -67,6 +68,7 @@ def _fake(inputs: list[torch.Tensor], carries: int, threads: int, key: str) -> l
 
 _LIBRARY.impl("native_loop", _run, "CPU")
 torch.library.register_fake("fullgraph::native_loop", _fake, lib=_LIBRARY)
+torch.library.register_autograd("fullgraph::native_loop", refuse_gradient, lib=_LIBRARY)
 
 
 @torch.compiler.assume_constant_result

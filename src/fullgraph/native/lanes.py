@@ -86,7 +86,7 @@ def make_plan(
     *,
     lanes: bool = True,
     block: int | None = None,
-    unroll_limit: int = UNROLL_LIMIT,
+    unroll_limit: int | None = None,
 ) -> Plan:
     """Return how `loop` is written out; `block` and `unroll_limit` are for tests."""
     nodes = loop.nodes
@@ -100,7 +100,8 @@ def make_plan(
     statements = sum(_statements(n, lane) for n in nodes)
     statements += sum(n.size // _lanes_of(n, lane) for n in (*loop.carry_out, *loop.ys))
     whole = any(isinstance(n, Nested | Kernel | Accumulate | ArgReduce) for n in nodes)
-    unroll = statements <= unroll_limit and not (lane and whole)
+    limit = UNROLL_LIMIT if unroll_limit is None else unroll_limit
+    unroll = statements <= limit and not (lane and whole)
     stored = _stored(loop, nodes, unroll=unroll)
     memory = sum(n.size // count * n.dtype.size for n in {*loop.carry, *stored} if n in lane)
     return Plan(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fullgraph.native.dtypes import BOOL
 from fullgraph.native.ir import Gather, Node, Shape
-from fullgraph.native.ops._registry import Call, Refused, reshape, rule, wrap_dim
+from fullgraph.native.ops._registry import Call, Refused, harmless, reshape, rule, wrap_dim
 
 
 def _lookup(call: Call, x: Node, sources: list[int | Node], shape: Shape) -> Node:
