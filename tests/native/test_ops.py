@@ -96,7 +96,10 @@ REAL = {
         torch.gather(c, 0, (c > 0).long()) * 0.9,
         c.index_select(0, (c[:, 0] > 0).long()),
     ),
-    "negative index": lambda c, x: (c * 0.9, (c[torch.tensor([-1, -3])], torch.take(c, torch.tensor([1, -1])))),
+    "negative index": lambda c, x: (
+        c * 0.9,
+        (c[torch.tensor([-1, -3])], torch.take(c, torch.tensor([1, -1]))),
+    ),
     "stack and cat": lambda c, x: (
         torch.cat([c[1:], x[None]]) * 0.9,
         (torch.stack([c, -c], 1), torch.stack([x, x], -1), torch.hstack([c, c])),

@@ -23,8 +23,8 @@ from fullgraph.native.ops import canonical_name, rules
 
 __all__ = ["Captured", "lower", "mark"]
 
-_LIBRARY = torch.library.Library("fullgraph", "FRAGMENT")
-_LIBRARY.define("mark(Tensor value, str role, int index) -> Tensor")
+_LIBRARY = torch.library.Library("fullgraph", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("mark(Tensor value, str role, int index) -> Tensor")  # type: ignore[no-untyped-call]
 
 
 def _fake_mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
@@ -54,7 +54,7 @@ def refuse_gradient(ctx: object, *grads: object) -> None:
 
 torch.library.register_fake("fullgraph::mark", _fake_mark, lib=_LIBRARY)
 torch.library.register_autograd("fullgraph::mark", refuse_gradient, lib=_LIBRARY)
-_LIBRARY.impl("mark", _copy_mark, "CPU")
+_LIBRARY.impl("mark", _copy_mark, "CPU")  # type: ignore[no-untyped-call]
 _MARK = torch.ops.fullgraph.mark.default
 # Dead code elimination must keep the marks of inputs that a body ignores.
 torch.fx.node.has_side_effect(_MARK)
@@ -240,7 +240,12 @@ def _step_graph(
         return [runner.found[key] for key in results]
 
     mode = torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # noqa: SLF001
-    with torch._guards.tracing(None), mode, torch.fx.traceback.preserve_node_meta(), torch.no_grad():  # noqa: SLF001
+    with (
+        torch._guards.tracing(None),  # noqa: SLF001
+        mode,
+        torch.fx.traceback.preserve_node_meta(),
+        torch.no_grad(),
+    ):
         examples = [_example(n) for n in (*inputs, *placeholders)]
         traced = make_fx(
             torch.func.functionalize(step, remove="mutations_and_views"),

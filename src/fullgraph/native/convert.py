@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -14,6 +13,9 @@ from fullgraph.native.dtypes import BOOL, BY_NAME, F32, DType
 from fullgraph.native.ir import Input, InvalidIRError, Loop, Map, Nested, Node, Project, Shape
 from fullgraph.native.ops import Argument, Call, Refused, canonical_name, find_rule
 from fullgraph.native.ops._registry import cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["Converter", "ir_dtype", "origin_of", "refusal"]
 
@@ -140,8 +142,10 @@ class Converter:
             raise refusal("a loop inside a branch of cond", origin, "Take the loop out of it")
         length = xs[0].meta["val"].shape[0] if xs else None  # type: ignore[union-attr]
         if length is None:
-            raise refusal("a nested loop without xs", origin, "Give the nested loop an arange as xs")
-        values = [self.values[n] for n in (*init, *xs)]  # type: ignore[index]
+            raise refusal(
+                "a nested loop without xs", origin, "Give the nested loop an arange as xs"
+            )
+        values = [self.values[n] for n in (*init, *xs)]
         consts = [self.values[extra[i]] for i in inner.used_consts]  # type: ignore[index]
         nested = Nested(
             dtype=BOOL,
@@ -192,7 +196,10 @@ class Converter:
 
     def _input(self, node: torch.fx.Node, role: str, index: int) -> Input:
         value = node.meta["val"]
-        dtype = ir_dtype(value.dtype, {"carry": "a carry leaf", "x": "a leaf of xs"}.get(role, "a closed-over tensor"))
+        dtype = ir_dtype(
+            value.dtype,
+            {"carry": "a carry leaf", "x": "a leaf of xs"}.get(role, "a closed-over tensor"),
+        )
         leaf = Input(dtype=dtype, shape=tuple(value.shape), role=role, index=index)
         self.values[node] = leaf
         return leaf
@@ -222,9 +229,7 @@ class Converter:
         dtypes, shapes = _result_types(node, name, origin)
         rule = find_rule(name)
         if rule is None:
-            raise refusal(
-                f"{name} of {_shapes(node)}", origin, _advice(name)
-            )
+            raise refusal(f"{name} of {_shapes(node)}", origin, _advice(name))
         call = Call(
             name=name,
             args=tuple(self._argument(a) for a in node.args),
@@ -238,9 +243,7 @@ class Converter:
         try:
             result = rule(call)
         except Refused as reason:
-            raise refusal(
-                f"{name} of {_shapes(node)}: {reason}", origin, _advice(name)
-            ) from None
+            raise refusal(f"{name} of {_shapes(node)}: {reason}", origin, _advice(name)) from None
         _check_result(name, result, dtypes, shapes)
         return result
 
@@ -293,8 +296,7 @@ def _check_result(
     for node, dtype, shape in zip(nodes, dtypes, shapes, strict=True):
         if (node.dtype, node.shape) != (dtype, shape):
             raise InvalidIRError(
-                f"the rule of {name} gave {node.dtype}{list(node.shape)} "
-                f"for {dtype}{list(shape)}"
+                f"the rule of {name} gave {node.dtype}{list(node.shape)} for {dtype}{list(shape)}"
             )
 
 

@@ -36,8 +36,8 @@ class _Capturing(threading.local):
 
 CAPTURING: Final = _Capturing()
 
-_LIBRARY = torch.library.Library("fullgraph", "FRAGMENT")
-_LIBRARY.define("native_loop(Tensor[] inputs, int carries, int threads, str key) -> Tensor[]")
+_LIBRARY = torch.library.Library("fullgraph", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("native_loop(Tensor[] inputs, int carries, int threads, str key) -> Tensor[]")  # type: ignore[no-untyped-call]
 # Compiled loops by the hash of their C text, which is what a compiled graph holds on to.
 _LOOPS: dict[str, tuple[CompiledLoop, list[torch.Tensor]]] = {}
 
@@ -66,12 +66,12 @@ def _fake(inputs: list[torch.Tensor], carries: int, threads: int, key: str) -> l
     return [torch.empty(s, dtype=d) for s, d in zip(shapes, dtypes, strict=True)]
 
 
-_LIBRARY.impl("native_loop", _run, "CPU")
+_LIBRARY.impl("native_loop", _run, "CPU")  # type: ignore[no-untyped-call]
 torch.library.register_fake("fullgraph::native_loop", _fake, lib=_LIBRARY)
 torch.library.register_autograd("fullgraph::native_loop", refuse_gradient, lib=_LIBRARY)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def can_inline() -> bool:
     """Return whether a scan in the graph being traced will end as one native call.
 

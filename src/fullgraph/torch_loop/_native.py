@@ -33,7 +33,7 @@ from fullgraph.torch_loop._rules import Rules, check_output
 from fullgraph.torch_loop._skeleton import rebuild, skeleton_of
 from fullgraph.torch_loop._transforms import active_transform
 
-__all__ = ["NativeEngine", "captured_step", "native_adapter"]
+__all__ = ["NAME", "NativeEngine", "captured_step", "native_adapter", "native_rules"]
 
 PyTree = Any
 Body = Callable[[PyTree, PyTree], tuple[PyTree, PyTree]]
@@ -61,7 +61,16 @@ def native_adapter(
     if problem:
         raise MissingBackendError(f"{NAME}: {problem}")
     find_compiler()
-    rules = Rules(
+    rules = native_rules(max_steps, max_elements)
+    engine = NativeEngine(rules, threads, vector_math)
+    driver = TorchLoopDriver(rules, engine)
+    scan = _with_fallback(driver.scan) if fallback == "eager" else driver.scan
+    return LoopAdapter(scan=_short_way(engine, scan))
+
+
+def native_rules(max_steps: int | None, max_elements: int | None) -> Rules:
+    """Return what the adapter takes."""
+    return Rules(
         adapter=NAME,
         max_steps=max_steps,
         max_elements=max_elements,
@@ -75,10 +84,6 @@ def native_adapter(
         advice="Run this loop eagerly with use_loop_adapter(namespace, None), or with another "
         "adapter.",
     )
-    engine = NativeEngine(rules, threads, vector_math)
-    driver = TorchLoopDriver(rules, engine)
-    scan = _with_fallback(driver.scan) if fallback == "eager" else driver.scan
-    return LoopAdapter(scan=_short_way(engine, scan))
 
 
 class NativeEngine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fullgraph.native.dtypes import BOOL, DType
 from fullgraph.native.emit._index import LANE, Index, linear, minus, plus, reshaped, times
@@ -26,9 +26,11 @@ from fullgraph.native.ir import (
     Shape,
     Slice,
 )
-from fullgraph.native.lanes import Plan
 from fullgraph.native.ops._registry import Refused
 from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS, SCALAR, expression
+
+if TYPE_CHECKING:
+    from fullgraph.native.lanes import Plan
 
 __all__ = ["IDENTITY", "JOIN", "Elements", "converted", "literal"]
 
@@ -46,7 +48,7 @@ JOIN: Final = {
 IDENTITY: Final[dict[str, int]] = {"sum": 0, "prod": 1, "any": 0, "all": 1}
 
 
-def literal(value: bool | int | float, dtype: DType) -> str:
+def literal(value: bool | float, dtype: DType) -> str:
     """Return a number as a C literal of `dtype`."""
     if dtype.kind == "b":
         return str(int(bool(value)))
@@ -157,7 +159,7 @@ class Elements:
             for d, n in enumerate(node.shape)
         ]
 
-    def _compute(self, node: Node, index: tuple[Index, ...]) -> str:  # noqa: C901, PLR0911, PLR0912
+    def _compute(self, node: Node, index: tuple[Index, ...]) -> str:
         read = self.storage.get(node)
         if read is not None:
             return self.bind(node, read(index))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fullgraph.native.emit._elements import Elements, Position
-from fullgraph.native.emit._index import Index
 from fullgraph.native.emit._nests import Buffers, over
 from fullgraph.native.emit._prelude import prelude
 from fullgraph.native.emit._scope import Scope, indent
 from fullgraph.native.emit._step import carry_memory, write_step
-from fullgraph.native.ir import Input, Loop, Node
-from fullgraph.native.lanes import Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fullgraph.native.emit._index import Index
+    from fullgraph.native.ir import Input, Loop, Node
+    from fullgraph.native.lanes import Plan
 
 __all__ = ["Program", "emit"]
 
@@ -93,7 +97,9 @@ def emit(loop: Loop, plan: Plan, *, isa: str = "") -> Program:
     memory, scratch = _memory(buffers)
     n = len(pointers)
     trailer = [
-        f"const int64_t {name} = a[{n + i}];" for i, name in enumerate(TRAILER) if name in _used(plan)
+        f"const int64_t {name} = a[{n + i}];"
+        for i, name in enumerate(TRAILER)
+        if name in _used(plan)
     ]
     if scratch:
         trailer.append(f"char *const scratch = (char *)a[{n + len(TRAILER) - 1}];")
@@ -143,7 +149,9 @@ def _transfers(e: Elements, loop: Loop, names: list[str]) -> tuple[list[str], li
         for lines, text in ((load, "{0} = c{2}_in[{1}];"), (save, "r{2}[{1}] = {0};")):
             saved, e.scope = e.scope, Scope()
 
-            def body(index: list[Index], leaf: Input = leaf, name: str = name, text: str = text) -> None:
+            def body(
+                index: list[Index], leaf: Input = leaf, name: str = name, text: str = text
+            ) -> None:
                 here, there = f"{name}[{e.local(leaf, index)}]", e.outer(leaf, index)
                 e.say(text.format(here, there, leaf.index), lane=e.varies(leaf))
 
@@ -165,5 +173,3 @@ def _memory(buffers: Buffers) -> tuple[list[str], int]:
         lines.append(f"{dtype.c} *restrict {name} = ({dtype.c} *)(scratch + {at});")
         at += size
     return lines, at
-
-

@@ -110,33 +110,44 @@ def _through(e: Elements, source: Node) -> Target:
 
 
 def _new_carry(e: Elements, buffers: Buffers, loop: Loop, names: list[str]) -> None:
-    moves: list[str] = []
-    lane_moves: list[str] = []
+    """Write the assignments of the carry, which come after everything that reads the old one."""
+    uniform: list[str] = []
+    lanes: list[str] = []
     for leaf, out, name in zip(loop.carry, loop.carry_out, names, strict=True):
         if out is leaf:
             continue
         if e.plan.unroll:
-            def body(index: list[Index], leaf: Input = leaf, out: Node = out, name: str = name) -> None:
-                atom = e.element(out, index)
-                line = f"{name}[{e.local(leaf, index)}] = {atom};"
-                (lane_moves if e.varies(leaf) else moves).append(line)
-
-            over(e, leaf.shape, e.plan.lane.get(leaf), body, unroll=True)
-            continue
-        if out in e.plan.stored:
-            new = e.storage[out]
+            (lanes if e.varies(leaf) else uniform).extend(_assigned(e, leaf, out, name))
         else:
-            array = buffers.plain(e, leaf.dtype, memory_size(e, leaf), "n")
-            new = _local(e, leaf, array)
-            store(e, out, new, unroll=False)
-        saved, e.scope = e.scope, Scope()
+            uniform += _copied(e, buffers, leaf, out, name)
+    e.scope.lanes += lanes
+    e.scope.after += uniform
 
-        def move(index: list[Index], leaf: Input = leaf, name: str = name, new=new) -> None:  # type: ignore[no-untyped-def]
-            line = f"{name}[{e.local(leaf, index)}] = {new(index)};"
-            e.say(line, lane=e.varies(leaf))
 
-        over(e, leaf.shape, e.plan.lane.get(leaf), move, unroll=False)
-        moves += e.scope.lines(e.plan.block)
-        e.scope = saved
-    e.scope.lanes += lane_moves
-    e.scope.after += moves
+def _assigned(e: Elements, leaf: Input, out: Node, name: str) -> list[str]:
+    """Return assignments that are written out; the values are computed in the current scope."""
+    lines: list[str] = []
+
+    def body(index: list[Index]) -> None:
+        lines.append(f"{name}[{e.local(leaf, index)}] = {e.element(out, index)};")
+
+    over(e, leaf.shape, e.plan.lane.get(leaf), body, unroll=True)
+    return lines
+
+
+def _copied(e: Elements, buffers: Buffers, leaf: Input, out: Node, name: str) -> list[str]:
+    """Return loops that copy the new value of a leaf from where it is, or is put now."""
+    new = e.storage.get(out) if out in e.plan.stored else None
+    if new is None:
+        new = _local(e, leaf, buffers.plain(e, leaf.dtype, memory_size(e, leaf), "n"))
+        store(e, out, new, unroll=False)
+    source = new
+    saved, e.scope = e.scope, Scope()
+
+    def body(index: list[Index]) -> None:
+        e.say(f"{name}[{e.local(leaf, index)}] = {source(index)};", lane=e.varies(leaf))
+
+    over(e, leaf.shape, e.plan.lane.get(leaf), body, unroll=False)
+    lines = e.scope.lines(e.plan.block)
+    e.scope = saved
+    return lines

@@ -32,7 +32,7 @@ __all__ = [
 
 # An argument of an operation: a value, a number, or anything static (dtype names, lists, None).
 Argument: TypeAlias = (
-    Node | bool | int | float | str | DType | None | list["Argument"] | tuple["Argument", ...]
+    Node | bool | int | float | str | DType | list["Argument"] | tuple["Argument", ...] | None
 )
 
 
@@ -145,7 +145,11 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 def canonical_name(name: str) -> str:
     """Return the name under which an operation is registered: views and their copies are one."""
     parts = name.split(".")
-    if len(parts) == 3 and parts[1].endswith("_copy") and parts[1] not in ("_to_copy", "lift_fresh_copy"):
+    if (
+        len(parts) == 3
+        and parts[1].endswith("_copy")
+        and parts[1] not in ("_to_copy", "lift_fresh_copy")
+    ):
         parts[1] = parts[1].removesuffix("_copy")
     return ".".join(parts)
 
@@ -158,7 +162,7 @@ def find_rule(name: str) -> Rule | None:
 # --- Node constructors that rules share; they simplify where that is free ---
 
 
-def constant(value: bool | int | float, default_float: DType = F32) -> Constant:
+def constant(value: bool | float, default_float: DType = F32) -> Constant:
     """Return a number as a 0-d node."""
     dtype = BOOL if isinstance(value, bool) else I64 if isinstance(value, int) else default_float
     return Constant(dtype=dtype, shape=(), value=value)
@@ -173,7 +177,9 @@ def cast(node: Node, dtype: DType) -> Node:
     """Return `node` converted to `dtype`."""
     if node.dtype == dtype:
         return node
-    return Map(dtype=dtype, shape=node.shape, fn="cast", args=(node,), compute=dtype, origin=node.origin)
+    return Map(
+        dtype=dtype, shape=node.shape, fn="cast", args=(node,), compute=dtype, origin=node.origin
+    )
 
 
 def broadcast(node: Node, shape: Shape) -> Node:
@@ -210,7 +216,9 @@ def take_slice(node: Node, dim: int, start: int, length: int, step: int = 1) -> 
     shape = tuple(length if d == dim else n for d, n in enumerate(node.shape))
     starts = tuple(start if d == dim else 0 for d in range(rank))
     steps = tuple(step if d == dim else 1 for d in range(rank))
-    return Slice(dtype=node.dtype, shape=shape, arg=node, starts=starts, steps=steps, origin=node.origin)
+    return Slice(
+        dtype=node.dtype, shape=shape, arg=node, starts=starts, steps=steps, origin=node.origin
+    )
 
 
 def harmless(call: Call, value: Node, instead: int) -> Node:
