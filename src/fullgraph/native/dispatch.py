@@ -21,9 +21,11 @@ import optree
 import torch
 
 from fullgraph.native.capture import Captured, lower
+from fullgraph.native.convert import refusal
 from fullgraph.native.direct import Direct, direct_function
 from fullgraph.native.inductor import CAPTURING
 from fullgraph.native.lanes import make_plan
+from fullgraph.native.outer_state import changes_outer_state
 from fullgraph.native.runtime import CompiledLoop, compile_loop
 
 if TYPE_CHECKING:
@@ -120,14 +122,14 @@ class Specialisation:
         )
         return [results[i] for i in captured.outputs]
 
-    def learn(self, results: Results) -> None:
+    def learn(self, results: Results) -> Direct | None:
         """Write the direct function, once the structure of the results is known."""
         captured = self.captured
         tree: Any = results
         leaves: list[Any] = optree.tree_leaves(tree)
         plain = captured.outputs == tuple(range(len(leaves))) and isinstance(results, tuple)
         if not plain or len(captured.sources) != len(captured.carry) + len(captured.consts):
-            return
+            return None
         steps = self.compiled.direct_steps(self.threads)
         if steps:
             # The expressions are Dynamo's own names for the tensors its guards have checked.
@@ -135,6 +137,7 @@ class Specialisation:
                 self.compiled, captured.sources, captured.constants, results
             )
             self.direct_steps = steps
+        return self.direct
 
 
 @dataclass(eq=False)
@@ -235,9 +238,9 @@ class Site:
         finally:
             _invocation.xs, _invocation.steps, _invocation.reverse = outer
         if code is not None and ran is not None and ran.direct is None:
-            ran.learn(results)
-            if ran.direct is not None:
-                self._ran[id(code)] = (code, ran.direct, ran.direct_steps)
+            direct = ran.learn(results)
+            if direct is not None:
+                self._ran[id(code)] = (code, direct, ran.direct_steps)
         return results
 
     def _needed(self, guards: Sequence[Any]) -> list[bool]:
@@ -252,6 +255,12 @@ class Site:
     ) -> Callable[..., list[torch.Tensor]]:
         del examples
         begun = time.perf_counter()
+        if changes_outer_state():
+            raise refusal(
+                "it changes Python state outside of it (appends to a list, sets an attribute)",
+                "",
+                "Return what should be kept as carry or y",
+            )
         captured = lower(gm)
         lowered = time.perf_counter()
         compiled = compile_loop(
