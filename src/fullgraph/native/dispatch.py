@@ -25,6 +25,7 @@ from fullgraph.native.convert import refusal
 from fullgraph.native.direct import Direct, direct_function
 from fullgraph.native.inductor import CAPTURING
 from fullgraph.native.lanes import make_plan
+from fullgraph.native.ops import Refused
 from fullgraph.native.outer_state import changes_outer_state
 from fullgraph.native.runtime import CompiledLoop, compile_loop
 
@@ -263,9 +264,12 @@ class Site:
             )
         captured = lower(gm)
         lowered = time.perf_counter()
-        compiled = compile_loop(
-            captured.loop, make_plan(captured.loop), vector_math=self.vector_math
-        )
+        try:
+            compiled = compile_loop(
+                captured.loop, make_plan(captured.loop), vector_math=self.vector_math
+            )
+        except Refused as reason:
+            raise refusal(str(reason), "", "Use only what has a C form") from None
         found = Specialisation(
             captured,
             compiled,
