@@ -33,7 +33,12 @@ UNARY = (
     *("torch.sin({0})", "torch.cos({0})", "torch.tanh({0})", "torch.exp(-{0}.abs())"),
     *("torch.log({0}.abs() + 0.5)", "torch.sqrt({0}.abs() + 0.1)", "-{0}", "{0}.abs()"),
     *("torch.erf({0})", "torch.sigmoid({0})", "torch.atan({0})", "{0} ** 2", "{0} * 0.7 + 0.3"),
-    *("{0}.clamp(-0.5, 0.8)", "torch.relu({0})", "torch.floor({0} * 3 + 0.123)", "1 / (1 + {0} ** 2)"),
+    *(
+        "{0}.clamp(-0.5, 0.8)",
+        "torch.relu({0})",
+        "torch.floor({0} * 3 + 0.123)",
+        "1 / (1 + {0} ** 2)",
+    ),
     *("torch.expm1({0} * 0.1)", "torch.log1p({0}.abs())", "torch.asinh({0})", "{0} ** 3 * 0.1"),
 )
 BINARY = (
@@ -67,10 +72,19 @@ class Maker:
 
     def step(self) -> None:
         """Add one operation of a random family, if it fits a random value."""
-        family = self.random.choice(
-            ("unary", "unary", "binary", "binary", "binary", "whole", "compare", "view", "view")
-            + ("reduce", "join", "index", "product", "running", "create", "cast")
+        often = ("unary", "unary", "binary", "binary", "binary", "view", "view")
+        rest = (
+            "whole",
+            "compare",
+            "reduce",
+            "join",
+            "index",
+            "product",
+            "running",
+            "create",
+            "cast",
         )
+        family = self.random.choice((*often, *rest))
         getattr(self, f"_{family}")()
 
     def _unary(self) -> None:
@@ -204,8 +218,11 @@ class Maker:
         if a := self.pick("f", rank=1):
             n = a.shape[-1]
             text = self.random.choice(
-                (f"torch.arange({n}) * 0.1 + {{0}}", "{0} + torch.full_like({0}, 0.25)",
-                 f"{{0}} * torch.linspace(0, 1, {n}, dtype=torch.float64)")
+                (
+                    f"torch.arange({n}) * 0.1 + {{0}}",
+                    "{0} + torch.full_like({0}, 0.25)",
+                    f"{{0}} * torch.linspace(0, 1, {n}, dtype=torch.float64)",
+                )
             )
             self.add(text.format(a.name), a.shape)
 
@@ -242,10 +259,13 @@ def make_body(seed: int) -> tuple[str, list[Value], tuple[int, ...]]:
         new.append(f"{chosen.name} % 1000" if leaf.kind == "i" else f"torch.tanh({chosen.name})")
     ys = ", ".join(v.name for v in rng.sample(maker.values, min(3, len(maker.values))))
     names = ", ".join(v.name for v in carry)
-    source = "\n".join(
-        ["def body(c, x):", f"    ({names},) = c", *(f"    {line}" for line in maker.lines)]
-        + [f"    return ({', '.join(new)},), ({ys},)"]
-    )
+    lines = [
+        "def body(c, x):",
+        f"    ({names},) = c",
+        *(f"    {line}" for line in maker.lines),
+        f"    return ({', '.join(new)},), ({ys},)",
+    ]
+    source = "\n".join(lines)
     return source, carry, x_shape
 
 

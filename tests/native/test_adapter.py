@@ -36,7 +36,9 @@ def double(values, **options):
 def test_the_number_of_steps_is_not_compiled_in(native):
     body = lambda c, x: (c * 0.5 + x, c)
     for steps in (1, 2, 7, 0, 100):
-        native.check(body, double([1.0, 2.0]), torch.rand(steps, 2, dtype=torch.float64), exact=True)
+        native.check(
+            body, double([1.0, 2.0]), torch.rand(steps, 2, dtype=torch.float64), exact=True
+        )
     assert native.compiled == 1
 
 
@@ -203,7 +205,11 @@ def test_gradients_are_refused_clearly(native):
         (lambda c, x: (c + torch.rand(3), None), "aten.rand.default", "draw all numbers before"),
         (lambda c, x: (c + torch.randn_like(c), None), "aten.randn_like", "pass them as xs"),
         (lambda c, x: (torch.sort(c)[0], None), "aten.sort.default of float32\\[3\\]", "masks"),
-        (lambda c, x: (c + c[c > 0].sum(), None), "aten.nonzero.default depends on data", "masks of fixed shape"),
+        (
+            lambda c, x: (c + c[c > 0].sum(), None),
+            "aten.nonzero.default depends on data",
+            "masks of fixed shape",
+        ),
         (lambda c, x: (torch.fft.fft(c).real, None), "complex64", "convert before the loop"),
         (lambda c, x: (c.half().float(), c), "float16", "native loops compute in float64"),
     ],
@@ -223,7 +229,7 @@ def test_choices_on_data_are_refused_with_what_to_write(native):
             c = c - x
         return c, None
 
-    with pytest.raises(UnsupportedBodyError, match="torch.where or fullgraph.cond"):
+    with pytest.raises(UnsupportedBodyError, match=r"torch\.where or fullgraph\.cond"):
         native.run(body, torch.ones(3), torch.ones(2, 3))
 
 
@@ -330,7 +336,7 @@ def test_arguments_of_the_adapter_are_checked(settings):
 def test_integer_division_by_zero_raises_as_torch_does(native):
     body = lambda c, x: (c // x, c)
     native.run(body, torch.tensor(5), torch.tensor([1, 2]))
-    with pytest.raises((NativeRuntimeError, RuntimeError), match="[Zz]ero"):
+    with pytest.raises((NativeRuntimeError, RuntimeError), match=r"[Zz]ero"):
         native.run(body, torch.tensor(5), torch.tensor([1, 0]))
 
 
@@ -377,7 +383,9 @@ def test_slices_and_threads_change_nothing(native_with, monkeypatch):
 
 def test_large_states_use_working_memory_of_the_call(native):
     body = lambda c, x: (torch.roll(c, 1) * 0.5 + x, c.sum())
-    native.check(body, torch.rand(30_000, dtype=torch.float64), torch.rand(3, 1, dtype=torch.float64))
+    native.check(
+        body, torch.rand(30_000, dtype=torch.float64), torch.rand(3, 1, dtype=torch.float64)
+    )
     assert native.adapter.scan.engine.specialisations()[-1].compiled.program.scratch > 0
 
 
@@ -418,7 +426,9 @@ def test_inside_torch_compile_values_are_right(native, backend):
     weight = torch.rand(3, 3, dtype=torch.float64)
 
     def run(init, xs):
-        carry, ys = native.run(lambda c, x: (torch.tanh(weight @ c) + x, {"y": c * 2}), init * 2, xs)
+        carry, ys = native.run(
+            lambda c, x: (torch.tanh(weight @ c) + x, {"y": c * 2}), init * 2, xs
+        )
         return carry.sum() + ys["y"].sum()
 
     init, xs = torch.rand(3, dtype=torch.float64), torch.rand(5, 3, dtype=torch.float64)

@@ -13,7 +13,14 @@ if TYPE_CHECKING:
     from fullgraph.native.dtypes import DType
 
 __all__ = [
-    "DIVISION_BY_ZERO", "OUT_OF_BOUNDS", "SCALAR", "SINGULAR", "VECTOR_MATH", "ScalarFn", "expression"]
+    "DIVISION_BY_ZERO",
+    "OUT_OF_BOUNDS",
+    "SCALAR",
+    "SINGULAR",
+    "VECTOR_MATH",
+    "ScalarFn",
+    "expression",
+]
 
 # Bits of the status a generated function returns.
 DIVISION_BY_ZERO: Final = 1

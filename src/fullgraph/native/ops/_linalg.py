@@ -41,7 +41,9 @@ def _stacked(x: Node, lead: Shape) -> Node:
     return reshape(whole, (math.prod(lead), *x.shape[-2:]))
 
 
-def _kernel(call: Call, name: str, args: tuple[Node, ...], *, options: tuple[bool, ...] = ()) -> Kernel:
+def _kernel(
+    call: Call, name: str, args: tuple[Node, ...], *, options: tuple[bool, ...] = ()
+) -> Kernel:
     rows = args[0].shape[-1]
     if rows > LARGEST:
         raise Refused(f"a matrix of {rows} rows; inside a body up to {LARGEST} are supported")
