@@ -255,7 +255,7 @@ def make_body(seed: int) -> tuple[str, list[Value], tuple[int, ...]]:
     new = []
     for leaf in carry:
         same = [v for v in maker.values if (v.shape, v.kind) == (leaf.shape, leaf.kind)]
-        chosen = rng.choice(same[-3:])
+        chosen = rng.choice(same[-3:] or [leaf])
         new.append(f"{chosen.name} % 1000" if leaf.kind == "i" else f"torch.tanh({chosen.name})")
     ys = ", ".join(v.name for v in rng.sample(maker.values, min(3, len(maker.values))))
     names = ", ".join(v.name for v in carry)
