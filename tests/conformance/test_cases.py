@@ -155,7 +155,15 @@ FOUR = [np.linspace(0.1, 0.9, 4) * k for k in (1.0, -0.7, 0.4, 1.3)]
 SIX = np.cos(np.arange(16.0)).reshape(4, 4)
 
 
-@pytest.mark.parametrize("variant", ["sum", "squares", "reverse", "last"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        "sum",
+        "reverse",
+        pytest.param("squares", marks=pytest.mark.slow),
+        pytest.param("last", marks=pytest.mark.slow),
+    ],
+)
 def test_two_chained_scans_with_four_weights(differentiable, variant):
     """The gradient that stock Inductor's own scan gets wrong by a factor on torch 2.14.1."""
     driver, xp = differentiable, differentiable.xp
