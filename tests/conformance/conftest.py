@@ -120,12 +120,19 @@ def _bounded() -> fullgraph.LoopAdapter:
     return torch_compile_loop_adapter()
 
 
-NAMES = ["numpy", "torch", "strict", "jax", "bounded"]
+NAMES = ["numpy", "torch", "strict", "jax", "bounded", "native"]
 
 
 @pytest.fixture(scope="session")
 def _bounded_adapter() -> Any:
     return _bounded()
+
+
+@pytest.fixture(scope="session")
+def _native_adapter() -> Any:
+    from fullgraph.torch_loop import torch_native_loop_adapter
+
+    return torch_native_loop_adapter()
 
 
 @pytest.fixture(params=NAMES)
@@ -143,5 +150,9 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
         adapter = request.getfixturevalue("_bounded_adapter")
         with fullgraph.use_loop_adapter("array_api_compat.torch", adapter):
             yield Driver(name, xp, True, BOUNDED_REFUSALS, compiled=True)
+    elif name == "native":
+        adapter = request.getfixturevalue("_native_adapter")
+        with fullgraph.use_loop_adapter("array_api_compat.torch", adapter):
+            yield Driver(name, xp, differentiable=False, compiled=True)
     else:
         yield Driver(name, xp, differentiable=name == "torch")
