@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -163,14 +164,16 @@ class CompiledCall:
         self._whole = _Engine(target, self._name, self._settings, fullgraph=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (
-            self._func,
-            self._mode,
-            self._budget,
-            self._settings,
-            self._strict,
-            self._name,
+        again = functools.partial(
+            CompiledCall,
+            budget=self._budget,
+            settings=self._settings,
+            strict=self._strict,
+            compare=self._compare,
+            fail_on_torch_bugs=self._fail_on_torch_bugs,
+            name=self._name,
         )
+        return again, (self._func, self._mode)
 
     @property
     def record(self) -> FunctionRecord:
@@ -226,17 +229,6 @@ class CompiledCall:
             recompiles, guards = self._tally.recompiles()
             if recompiles > most:
                 raise RecompileError(recompile_message(self._name, recompiles, most, guards))
-
-
-def _remade(
-    func: Callable[..., Any],
-    mode: Mode,
-    budget: Budget,
-    settings: Settings,
-    strict: bool,
-    name: str,
-) -> CompiledCall:
-    return CompiledCall(func, mode, budget=budget, settings=settings, strict=strict, name=name)
 
 
 class _Attempt:

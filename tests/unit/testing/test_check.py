@@ -145,8 +145,10 @@ def test_disabled_dynamo_never_passes(mode, how):
             check_compiled(func, (x(),), mode=mode, graph_breaks=mode == "compile")
         if mode == "compile":
             assert isinstance(caught.value, NothingCompiledError)
-        call = compiled(func, mode=mode)
-        assert torch.equal(call(x()), x() + 1)
+        call = compiled(lambda v, ran: ran.append(1) or v + 1, mode=mode)
+        ran = []
+        assert torch.equal(call(x(), ran), x() + 1)
+        assert ran == [1]  # and not once more in a replay
         assert call.record.calls == {Outcome.FRAME_SKIPPED: 1}
         assert call.record.whole == 0
 
