@@ -45,12 +45,13 @@ _numbers = itertools.count()
 _OWN_MODULES: Final = (
     "fullgraph_dot_loops_dot_",
     "fullgraph_dot_native_dot_",
+    "fullgraph_dot_torch_loop_dot_",
     "optree_dot_",
     "torch_dot__dynamo_dot_polyfills",
 )
 _OWN_SOURCE: Final = re.compile(
     r"(?:list\(dict\.keys\(|dict\()*G\['(?:"
-    r"(?:_OPS|mark|flatten|unflatten|CarrySpec|output_leaf|split_result|_CPU)'"
+    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|CarryChangedError)'"
     rf"|__import_(?:{'|'.join(_OWN_MODULES)})(?!.*\.torch\.(?!ops\b)))"
 )
 
@@ -70,6 +71,7 @@ class _Invocation(threading.local):
     steps: int = 0
     reverse: bool = False
     ran: Specialisation | None = None
+    results: Sequence[torch.Tensor] = ()
 
 
 _invocation = _Invocation()
@@ -121,6 +123,7 @@ class Specialisation:
             reverse=_invocation.reverse,
             threads=self.threads,
         )
+        _invocation.results = results
         return [results[i] for i in captured.outputs]
 
     def learn(self, results: Results) -> Direct | None:
@@ -128,14 +131,17 @@ class Specialisation:
         captured = self.captured
         tree: Any = results
         leaves: list[Any] = optree.tree_leaves(tree)
-        plain = captured.outputs == tuple(range(len(leaves))) and isinstance(results, tuple)
-        if not plain or len(captured.sources) != len(captured.carry) + len(captured.consts):
+        found = {id(result): i for i, result in enumerate(_invocation.results)}
+        order = [found.get(id(leaf), -1) for leaf in leaves]
+        if sorted(order) != list(range(len(found))):
+            return None
+        if len(captured.sources) != len(captured.carry) + len(captured.consts):
             return None
         steps = self.compiled.direct_steps(self.threads)
         if steps:
             # The expressions are Dynamo's own names for the tensors its guards have checked.
             self.direct = direct_function(
-                self.compiled, captured.sources, captured.constants, results
+                self.compiled, captured.sources, captured.constants, results, order
             )
             self.direct_steps = steps
         return self.direct
@@ -242,6 +248,7 @@ class Site:
             direct = ran.learn(results)
             if direct is not None:
                 self._ran[id(code)] = (code, direct, ran.direct_steps)
+        _invocation.results = ()
         return results
 
     def _needed(self, guards: Sequence[Any]) -> list[bool]:
