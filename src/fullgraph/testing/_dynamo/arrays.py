@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _arrays(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
     elif isinstance(value, dict):
         for item in list(value.values()):
             yield from _arrays(item, depth + 1, seen)
-    elif not isinstance(value, type):
+    elif not isinstance(value, type | types.ModuleType):  # an `xp` is handed around, say
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             yield from _arrays(attributes, depth, seen)
