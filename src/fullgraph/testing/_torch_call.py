@@ -197,7 +197,9 @@ class CompiledCall:
         with in_progress(self._name):
             if self._compare:
                 func = self._breaking.func  # a generator function, run to its end
-                result = call_both(func, self._attempt, args, kwargs, name=self._name)
+                result = call_both(
+                    func, self._attempt, args, kwargs, name=self._name, owner=self._func
+                )
             else:
                 result = self._attempt(args, kwargs)
         return iter(result) if self._lazy else result
@@ -244,7 +246,7 @@ class _Attempt:
         """Call the function itself."""
         try:
             result = self._owner._func(*self._args, **self._kwargs)  # noqa: SLF001
-        except Exception:
+        except BaseException:  # pytest.skip in the function, say
             self._finish(Outcome.RAISED)
             raise
         self._finish(outcome)
@@ -285,7 +287,13 @@ class _Attempt:
         log = engine.new_log()
         log.before = self._save
         self._logs.append(log)
-        return engine(log, self._args, self._kwargs)
+        try:
+            return engine(log, self._args, self._kwargs)
+        except Exception:
+            raise  # the caller finds out whose it is
+        except BaseException:  # KeyboardInterrupt, or pytest.skip in the function
+            self._finish(Outcome.RAISED)
+            raise
 
     def _save(self) -> None:
         # Of whole compiled code nothing is traced after it has started, so that a failure to trace
@@ -326,7 +334,7 @@ class _Attempt:
         push(bystander)  # tagged functions that it calls stay plain
         try:
             result = owner._breaking.func(*self._args, **self._kwargs)  # noqa: SLF001
-        except Exception:
+        except BaseException:
             self._finish(Outcome.RAISED)
             raise
         finally:
