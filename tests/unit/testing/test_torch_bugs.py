@@ -40,7 +40,7 @@ def make_parameter(v):
 
 
 def call_numpy(v, a):
-    return v + torch.from_numpy(np.sin(a))
+    return v + int(np.all(np.asarray(a) <= 1))
 
 
 def test_every_entry_has_a_name_of_its_own_and_a_release():
@@ -123,7 +123,7 @@ def test_numpy_under_a_function_mode(mode):
     config = {"trace_numpy": True}
     call = compiled(call_numpy, mode=mode, allow_graph_breaks=0, config=config)
     with torch.device("cpu"):
-        assert torch.equal(call(x().double(), np.zeros(4)), x().double())
+        assert torch.equal(call(x().double(), np.zeros(4)), x().double() + 1)
     assert {site.torch_bug for site in call.record.breaks} == {"numpy-under-function-mode"}
 
 
