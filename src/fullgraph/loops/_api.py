@@ -273,6 +273,15 @@ def while_loop(
     if adapter is not None and adapter.while_loop is not None:
         return adapter.while_loop(cond, body, init, max_steps=bound)
     ops = eager_ops(namespace)
+    if namespace.backend is Backend.TORCH:
+        from fullgraph.loops import _torch_cond
+
+        if _torch_cond.is_traced():
+            from fullgraph.loops import _torch_while
+
+            traced = _torch_while.while_loop(cond, body, init, max_steps=bound, ops=ops)
+            if traced is not _torch_while.NOT_TRACEABLE:
+                return traced
     state, steps, done = _eager.while_loop(cond, body, init, max_steps=bound, ops=ops)
     if bound is None:
         return state

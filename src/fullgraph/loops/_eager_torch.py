@@ -29,7 +29,7 @@ _version = operator.attrgetter("_version")
 
 def ops_for_this_call() -> TorchOps:
     """Return the operations that suit how this call runs: plain, traced or in inference mode."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_dynamo_compiling():
         return TracedTorchOps()
     if torch.is_inference_mode_enabled():
         return InferenceTorchOps()

@@ -22,7 +22,7 @@ PyTree = Any
 
 def is_traced() -> bool:
     """Whether this call is being traced by ``torch.compile``."""
-    return torch.compiler.is_compiling()
+    return torch.compiler.is_dynamo_compiling()
 
 
 def _array(leaf: Any) -> Any:

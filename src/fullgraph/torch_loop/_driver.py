@@ -236,7 +236,7 @@ class TorchLoopDriver:
     ) -> tuple[PyTree, PyTree]:
         """Run a scan; see `fullgraph.scan` for the meaning and the adapter for what it takes."""
         call = self._flatten(body, init, xs, length, reverse=reverse)
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             leaves, ys = self._engine.inline_scan(call)
             return rebuild(call.carry, leaves), ys
         rules = self._rules

@@ -124,7 +124,7 @@ def _captured(
 
     This is what makes a silent eager run impossible, whatever switched compilation off.
     """
-    if not torch.compiler.is_compiling():
+    if not torch.compiler.is_dynamo_compiling():
         raise NotCapturedError
     return _unroll(body, carry_skeleton, row_skeleton, init, xs, length, reverse)
 
