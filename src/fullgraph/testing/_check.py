@@ -113,7 +113,8 @@ def check_compiled(
             f"args is a {type(args).__name__}: give the arguments as a tuple or list, "
             "check_compiled(func, (x,)) for a single one"
         )
-    for option, value in (("rtol", rtol), ("atol", atol)):
+    tolerances: dict[str, Any] = {"rtol": rtol, "atol": atol}
+    for option, value in tolerances.items():
         if value is not None and not (isinstance(value, int | float) and value >= 0):
             raise UsageError(f"{option}={value!r} is not accepted: give a number >= 0, or None")
     torch_release()

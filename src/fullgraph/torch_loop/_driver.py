@@ -36,6 +36,7 @@ from fullgraph.torch_loop._failures import translate
 from fullgraph.torch_loop._rules import Rules, check_arguments, check_output, refuse
 from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
 from fullgraph.torch_loop._transforms import active_transform
+from fullgraph.torch_loop._writes import NoOutsideWrites
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +154,7 @@ class FlatScan:
 
         The driver calls this before a specialisation is compiled, outside of tracing. It finds what
         a capture cannot say or does not see: exceptions of the body, changed carries, writes into
-        loans, and outputs that the rules refuse.
+        loans or into tensors closed over, and outputs that the rules refuse.
         """
         if self.length == 0:
             return
@@ -165,7 +166,7 @@ class FlatScan:
                 seen[:] = [result[1]]
             return result
 
-        with torch.random.fork_rng(devices=()):
+        with torch.random.fork_rng(devices=()), NoOutsideWrites(self.rules):
             self._plainly(body, 1)
         leaves: list[Any] = []
         check_output(self.rules, skeleton_of(seen[0], leaves), leaves, self.length)
