@@ -14,6 +14,7 @@ import torch
 
 from fullgraph.loops._carry import in_place_error
 from fullgraph.loops._ops import LeafSpec
+from fullgraph.loops._torch_cond import is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ def _with_version(leaf: Array) -> Array:
 
 def ops_for_this_call() -> TorchOps:
     """Return the operations that suit how this call runs: plain, traced or in inference mode."""
-    if torch.compiler.is_compiling():
+    if is_traced():
         return TracedTorchOps()
     if torch.is_inference_mode_enabled():
         return InferenceTorchOps()

@@ -32,6 +32,7 @@ from fullgraph.loops import _eager
 from fullgraph.loops._eager_torch import ops_for_this_call
 from fullgraph.loops._foreign import whole_driver
 from fullgraph.loops._ops import SCALAR_KINDS
+from fullgraph.loops._torch_cond import is_traced
 from fullgraph.torch_loop._failures import translate
 from fullgraph.torch_loop._rules import Rules, check_arguments, check_output, refuse
 from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
@@ -237,7 +238,7 @@ class TorchLoopDriver:
     ) -> tuple[PyTree, PyTree]:
         """Run a scan; see `fullgraph.scan` for the meaning and the adapter for what it takes."""
         call = self._flatten(body, init, xs, length, reverse=reverse)
-        if torch.compiler.is_compiling():
+        if is_traced():
             leaves, ys = self._engine.inline_scan(call)
             return rebuild(call.carry, leaves), ys
         rules = self._rules

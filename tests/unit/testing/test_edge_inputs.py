@@ -8,6 +8,7 @@ import functools
 import inspect
 import operator
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -420,3 +421,27 @@ def test_dynamic_shapes():
     for n in range(2, 8):
         call(torch.ones(n))
     assert call.record.compiles == 6
+
+
+def test_calls_while_another_thread_compiles_are_compiled_and_counted():
+    started, done = threading.Event(), threading.Event()
+
+    def slow_backend(graph, _inputs):
+        started.set()
+        assert done.wait(20)
+        return graph.forward
+
+    other = threading.Thread(
+        target=lambda: torch.compile(lambda v: v + 1, backend=slow_backend)(x())
+    )
+    call = compiled(double)
+    call(x())
+    other.start()
+    assert started.wait(20)
+    try:
+        assert torch.compiler.is_compiling()  # of the process, not of this thread
+        call(x())
+    finally:
+        done.set()
+        other.join()
+    assert call.record.calls == {Outcome.GRAPH_RAN: 2}

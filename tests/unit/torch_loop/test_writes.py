@@ -1,11 +1,17 @@
 """A body of a compiled loop that writes into what it closes over is refused, not run wrongly."""
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import fullgraph  # noqa: E402
-from fullgraph.errors import InPlaceUpdateError, UnsupportedLoopError  # noqa: E402
+from fullgraph.errors import (  # noqa: E402
+    InPlaceUpdateError,
+    LoopCompilationError,
+    UnsupportedLoopError,
+)
 from fullgraph.torch_loop import torch_compile_loop_adapter  # noqa: E402
 
 
@@ -76,3 +82,41 @@ def test_tensors_of_the_body_may_be_written(monkeypatch):
         found = fullgraph.scan(body, init, xs)
     assert torch.equal(found[0], want[0])
     assert torch.equal(found[1], want[1])
+
+
+def test_nothing_runs_plainly_while_another_thread_compiles(monkeypatch):
+    monkeypatch.setattr(torch._inductor, "compile", lambda module, _inputs: module)
+    started, done = threading.Event(), threading.Event()
+
+    def slow_backend(graph, _inputs):
+        started.set()
+        assert done.wait(20)
+        return graph.forward
+
+    other = threading.Thread(
+        target=lambda: torch.compile(lambda v: v + 1, backend=slow_backend)(torch.ones(2))
+    )
+
+    def body(c, x):
+        return c + x, None
+
+    init, xs = torch.zeros(2), torch.ones(3, 2)
+
+    def in_place(c, x):
+        return c.add_(x), None
+
+    other.start()
+    assert started.wait(20)
+    try:
+        with pytest.raises(InPlaceUpdateError):  # of the eager loop
+            fullgraph.scan(in_place, init, xs)
+        adapter = torch_compile_loop_adapter(max_steps=2)
+        with (
+            fullgraph.use_loop_adapter("torch", adapter),
+            torch.compiler.set_stance("force_eager"),
+            pytest.raises(LoopCompilationError, match="did not compile this call"),
+        ):
+            fullgraph.scan(body, init, xs[:2])
+    finally:
+        done.set()
+        other.join()
