@@ -445,3 +445,30 @@ def test_calls_while_another_thread_compiles_are_compiled_and_counted():
         done.set()
         other.join()
     assert call.record.calls == {Outcome.GRAPH_RAN: 2}
+
+
+def test_threads_that_compile_the_same_at_once_have_no_recompiles():
+    def f(v):
+        return v / float(v.max())
+
+    call = compiled(f, allow_recompiles=0)
+    barrier, failures = threading.Barrier(4), []
+
+    def run():
+        barrier.wait(20)
+        try:
+            call(x())
+        except Exception as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert call.record.calls == {Outcome.GRAPH_RAN: 4}
+    alone = compiled(f)
+    alone(x())
+    names = [item.frame for item in alone.record.specialisations]
+    assert [item.frame for item in call.record.specialisations] == names
