@@ -11,7 +11,13 @@ from fullgraph.loops._carry import in_place_error, output_leaf
 from fullgraph.loops._foreign import foreign_scan, keeps_all_rules
 from fullgraph.loops._namespace import Namespace, eager_ops, leaf_ops, resolve
 from fullgraph.loops._ops import SCALAR_KINDS
-from fullgraph.loops._plan import check_count, check_index, check_predicate, first_device
+from fullgraph.loops._plan import (
+    check_count,
+    check_index,
+    check_predicate,
+    check_range,
+    first_device,
+)
 from fullgraph.loops._results import WhileResult
 from fullgraph.loops._tree import flatten, unflatten
 
@@ -171,7 +177,7 @@ def fori_loop(
     CarryError, InPlaceUpdateError, LoopTypeError
         As for `scan`.
     UsageError
-        (a ValueError) if a bound is not an integer.
+        (a ValueError) if a bound is not an integer, or one that `i` cannot hold.
 
     Notes
     -----
@@ -187,6 +193,7 @@ def fori_loop(
     namespace = resolve({"carry": init}, xp)
     ops = leaf_ops(namespace)
     device = first_device(flatten(init)[0], ops)
+    check_range(first, last, ops, device)
 
     def step(carry: PyTree, index: Array) -> tuple[PyTree, None]:
         return body(ops.zero_dimensional(index), carry), None

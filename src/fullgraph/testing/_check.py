@@ -113,8 +113,9 @@ def check_compiled(
             f"args is a {type(args).__name__}: give the arguments as a tuple or list, "
             "check_compiled(func, (x,)) for a single one"
         )
-    for option, value in (("rtol", rtol), ("atol", atol)):
-        if value is not None and not _is_tolerance(value):
+    tolerances: dict[str, Any] = {"rtol": rtol, "atol": atol}
+    for option, value in tolerances.items():
+        if value is not None and not (isinstance(value, int | float) and value >= 0):
             raise UsageError(f"{option}={value!r} is not accepted: give a number >= 0, or None")
     torch_release()
     from fullgraph.testing._both import Both
@@ -155,10 +156,6 @@ def _refuse_iterators(tree: Any) -> None:
                 f"argument{''.join(f'[{entry!r}]' for entry in path)} is a {type(leaf).__name__}, "
                 "which can be run through only once, and check_compiled calls twice: give a list"
             )
-
-
-def _is_tolerance(value: object) -> bool:
-    return isinstance(value, int | float) and value >= 0
 
 
 def _said(error: BaseException | None) -> str:

@@ -40,10 +40,11 @@ class CompiledFunction:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function, compiled."""
-        # Not `is_compiling`, which is true in all threads while one of them compiles.
-        from torch.compiler import is_dynamo_compiling
+        from torch.compiler import is_dynamo_compiling, is_exporting
 
-        if is_dynamo_compiling():  # an outer capture takes the function itself
+        # An outer capture takes the function itself. `is_compiling` would be true in this thread
+        # while another one compiles, and the call would run plainly and unseen.
+        if is_dynamo_compiling() or is_exporting():
             return self.__wrapped__(*args, **kwargs)
         return self._call(args, kwargs)
 

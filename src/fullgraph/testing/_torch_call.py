@@ -289,10 +289,9 @@ class _Attempt:
         self._logs.append(log)
         try:
             return engine(log, self._args, self._kwargs)
-        except Exception:
-            raise  # the caller finds out whose it is
-        except BaseException:  # KeyboardInterrupt, or pytest.skip in the function
-            self._finish(Outcome.RAISED)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # KeyboardInterrupt; pytest.skip in the function
+                self._finish(Outcome.RAISED)
             raise
 
     def _save(self) -> None:
@@ -376,6 +375,7 @@ class _Attempt:
             whole=whole,
             sites=sites,
             compiled=tuple(item for log in logs for item in compiled_specialisations(log)),
+            raced=tuple(i for log in logs for i in compiled_specialisations(log, raced=True)),
             over_limit=any(log.over_limit for log in logs),
             graphs=sum(log.graphs_compiled for log in logs),
             graphs_run=sum(log.graphs_run for log in logs),
