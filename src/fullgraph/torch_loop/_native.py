@@ -16,6 +16,7 @@ from fullgraph.errors import (
     LoopCompilationError,
     MissingBackendError,
     NativeFallbackWarning,
+    SpecialisationLimitError,
     UnsupportedBodyError,
 )
 from fullgraph.loops import LoopAdapter, _eager
@@ -25,7 +26,7 @@ from fullgraph.loops._foreign import whole_driver
 from fullgraph.loops._tree import flatten, unflatten
 from fullgraph.native.build import find_compiler, unsupported_platform
 from fullgraph.native.capture import mark
-from fullgraph.native.dispatch import Site, Specialisation
+from fullgraph.native.dispatch import RECOMPILE_LIMIT, Site, Specialisation
 from fullgraph.native.inductor import can_inline
 from fullgraph.torch_loop._driver import (
     CarryChangedError,
@@ -33,6 +34,7 @@ from fullgraph.torch_loop._driver import (
     NeedsRehearsal,
     TorchLoopDriver,
 )
+from fullgraph.torch_loop._failures import is_limit_hit
 from fullgraph.torch_loop._quiet import quiet_compilation
 from fullgraph.torch_loop._rules import Rules, check_output
 from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
@@ -389,6 +391,12 @@ def _reason(error: Exception) -> Exception:
             f"{NAME}: the loop compiler failed on this body, which is a bug of fullgraph: "
             f"{type(inner).__name__}: {inner}. Please report it; use_loop_adapter(namespace, None) "
             f"runs the loop meanwhile."
+        )
+    if is_limit_hit(error):
+        return SpecialisationLimitError(
+            f"{NAME}: {RECOMPILE_LIMIT} captures of this body are compiled, which is the most one "
+            f"body takes. Shapes, dtypes or Python numbers that it closes over varied: pass what "
+            f"changes as xs or in the carry."
         )
     if not type(error).__module__.startswith("torch._dynamo"):
         return error
