@@ -151,7 +151,13 @@ def test_negated_and_conjugated_views_are_taken_at_their_value(native):
     assert z.is_neg()
     native.check(body, torch.zeros(3), z)
     native.check(body, z[0], torch.rand(5, 3))
-    native.check(lambda c, x: (c + x * z[1], c), torch.zeros(3), torch.rand(5, 3))
+    dense = torch._neg_view(torch.rand(5, 3))
+    assert dense.is_neg()
+    assert dense.is_contiguous()
+    native.check(body, torch.zeros(3), dense)
+    native.check(body, dense[0], torch.rand(5, 3))
+    with pytest.raises(UnsupportedBodyError, match="resolve_neg"):
+        native.run(lambda c, x: (c + x * dense[1], c), torch.zeros(3), torch.rand(5, 3))
 
 
 def test_parameters_without_grad_mode(native):

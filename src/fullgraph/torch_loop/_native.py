@@ -116,7 +116,7 @@ class NativeEngine:
         """Run a scan that was captured before, or capture it now."""
         init, x = self._arguments(call)
         site = self.site(call.body)
-        run = (call.body, init, x, call.xs, call.length)
+        run = (call.body, init, x, [leaf.resolve_neg() for leaf in call.xs], call.length)
         results = site.try_call(*run, reverse=call.reverse)
         if results is None:
             if not rehearsed:
@@ -160,10 +160,11 @@ class NativeEngine:
         rows = [torch.empty(leaf.shape[1:], dtype=leaf.dtype) for leaf in call.xs]
         for row, leaf in zip(rows, call.xs, strict=True):
             row.requires_grad_(leaf.requires_grad)
-        x = rebuild(call.row, rows)
-        if not weak_leaves(call.init):
-            return rebuild(call.carry, call.init), x
-        return rebuild(call.carry, self._strong(call)), x
+        init = [
+            leaf.resolve_neg() if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in self._strong(call)
+        ]
+        return rebuild(call.carry, init), rebuild(call.row, rows)
 
     @staticmethod
     def _strong(call: FlatScan) -> list[Any]:
