@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import MismatchError, NothingCompiledError, UsageError
-from fullgraph.testing._compiled import compiled
+from fullgraph.testing._compiled import make_compiled
 from fullgraph.testing._dynamo.versions import torch_release
-from fullgraph.testing._modes import Mode, parse_mode
+from fullgraph.testing._modes import Budget, Mode, parse_mode
 from fullgraph.testing._names import display_name
 from fullgraph.testing._records import FunctionRecord, Outcome, Record
 
@@ -103,6 +103,7 @@ def check_compiled(
     >>> record.graphs, record.breaks
     (1, ())
     """
+    __tracebackhide__ = True
     parsed = parse_mode(mode, backend="torch")
     if parsed is Mode.EAGER:
         raise UsageError(
@@ -120,15 +121,8 @@ def check_compiled(
     torch_release()
     from fullgraph.testing._both import Both
 
-    call = compiled(
-        func,
-        mode=parsed,
-        backend=backend,
-        dynamic=dynamic,
-        allow_graph_breaks=graph_breaks,
-        allow_recompiles=recompiles,
-        config=config,
-    )
+    budget = Budget.parse(graph_breaks, recompiles, ("graph_breaks", "recompiles"))
+    call = make_compiled(func, parsed, budget, backend=backend, dynamic=dynamic, config=config)
     _refuse_iterators((tuple(args), dict(kwargs or {})))
     both = Both(func, tuple(args), dict(kwargs or {}), grad=grad)
     expected = both.eager()

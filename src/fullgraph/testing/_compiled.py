@@ -40,6 +40,7 @@ class CompiledFunction:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function, compiled."""
+        __tracebackhide__ = True
         from torch.compiler import is_dynamo_compiling, is_exporting
 
         # An outer capture takes the function itself. `is_compiling` would be true in this thread
@@ -153,11 +154,31 @@ def compiled(
     >>> double.record.graphs, len(double.record.breaks)
     (1, 0)
     """
-    parsed = parse_mode(mode, backend="torch")
+    return make_compiled(
+        func,
+        parse_mode(mode, backend="torch"),
+        Budget.parse(allow_graph_breaks, allow_recompiles),
+        backend=backend,
+        recompile_limit=recompile_limit,
+        dynamic=dynamic,
+        config=config,
+    )
+
+
+def make_compiled(
+    func: Callable[..., Any],
+    mode: Mode,
+    budget: Budget,
+    *,
+    backend: str,
+    dynamic: bool | None,
+    config: Mapping[str, Any] | None,
+    recompile_limit: int | None = None,
+) -> CompiledFunction:
+    """Check the rest of what `compiled` and `check_compiled` take, and make the function."""
     check_backend(backend)
     if not callable(func):
         raise UsageError(f"compiled() takes a callable, and {func!r} is not one")
-    budget = Budget.parse(allow_graph_breaks, allow_recompiles)
     if is_async(func):
         raise UsageError(
             f"{func!r} is async: torch.compile does not capture coroutines; compile a function "
@@ -177,4 +198,4 @@ def compiled(
         dynamic=dynamic,
         config=config,
     )
-    return CompiledFunction(func, CompiledCall(func, parsed, budget=budget, settings=settings))
+    return CompiledFunction(func, CompiledCall(func, mode, budget=budget, settings=settings))

@@ -257,6 +257,7 @@ def _wrapper_of(target: Target, call: CompiledCall) -> Any:
 
     @functools.wraps(func)
     def method(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
         from torch.compiler import is_dynamo_compiling, is_exporting
 
         if is_dynamo_compiling() or is_exporting():  # as in CompiledFunction
