@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fullgraph.backends import Backend, backend_of
 from fullgraph.loops import _eager
 from fullgraph.loops._adapter import get_loop_adapter
-from fullgraph.loops._carry import in_place_error, output_leaf
+from fullgraph.loops._choose import choose
 from fullgraph.loops._foreign import foreign_scan, keeps_all_rules
 from fullgraph.loops._namespace import Namespace, eager_ops, leaf_ops, resolve
 from fullgraph.loops._ops import SCALAR_KINDS
@@ -19,7 +19,7 @@ from fullgraph.loops._plan import (
     first_device,
 )
 from fullgraph.loops._results import WhileResult
-from fullgraph.loops._tree import flatten, unflatten
+from fullgraph.loops._tree import flatten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,7 +260,8 @@ def while_loop(
 
     Notes
     -----
-    Plain loops differentiate on torch as they are. On JAX the bounded form differentiates in
+    Plain loops differentiate on torch as they are; inside a user's ``torch.compile`` this is
+    torch's while operator, one graph. On JAX the bounded form differentiates in
     reverse mode, and steps past the stop put no NaN into a gradient; the unbounded form is
     ``jax.lax.while_loop``, which has forward mode only. An adapter without a while loop of its own
     leaves this loop plain.
@@ -281,14 +282,11 @@ def while_loop(
         return adapter.while_loop(cond, body, init, max_steps=bound)
     ops = eager_ops(namespace)
     if namespace.backend is Backend.TORCH:
-        from fullgraph.loops import _torch_cond
+        from fullgraph.loops import _torch_while
 
-        if _torch_cond.is_traced():
-            from fullgraph.loops import _torch_while
-
-            traced = _torch_while.while_loop(cond, body, init, max_steps=bound, ops=ops)
-            if traced is not _torch_while.NOT_TRACEABLE:
-                return traced
+        traced = _torch_while.while_loop(cond, body, init, max_steps=bound, ops=ops)
+        if traced is not _torch_while.NOT_TRACED:
+            return traced
     state, steps, done = _eager.while_loop(cond, body, init, max_steps=bound, ops=ops)
     if bound is None:
         return state
@@ -363,46 +361,10 @@ def cond(
     leaves, treedef = flatten(operands)
     if all(type(leaf) in SCALAR_KINDS for leaf in leaves):
         return function(*operands)
-    return _choose(function, operands, leaves, treedef)
+    return choose(function, operands, leaves, treedef)
 
 
 def _truth(pred: Any) -> bool:
     if isinstance(pred, bool):
         return pred
     return bool(check_predicate(pred, leaf_ops(resolve({"pred": pred}, None)), "pred"))
-
-
-def _choose(
-    function: Callable[..., PyTree], operands: tuple[PyTree, ...], leaves: list[Any], treedef: Any
-) -> PyTree:
-    """Call a branch on loans of the operands and return its results as private arrays."""
-    namespace = resolve({"operands": operands}, None)
-    if namespace.backend is Backend.JAX:  # immutable: nothing to lend or to copy
-        result = function(*operands)
-        out, out_treedef = flatten(result)
-        ops_of_jax = leaf_ops(namespace)
-        return unflatten(
-            out_treedef,
-            [
-                output_leaf(result, i, leaf, ops_of_jax, None, "result")
-                for i, leaf in enumerate(out)
-            ],
-        )
-    ops = eager_ops(namespace)
-    values = list(leaves)
-    places = [i for i, leaf in enumerate(leaves) if type(leaf) not in SCALAR_KINDS]
-    lent, token = ops.lend([ops.own(leaves[i]) for i in places])
-    for place, leaf in zip(places, lent, strict=True):
-        values[place] = leaf
-    try:
-        result = function(*unflatten(treedef, values))
-    except (ValueError, RuntimeError) as error:
-        if ops.write_was_refused(error):
-            raise in_place_error() from error
-        raise
-    if not ops.unwritten(token):
-        raise in_place_error()
-    out, out_treedef = flatten(result)
-    device = first_device(leaves, ops)
-    arrays = [output_leaf(result, i, leaf, ops, device, "result") for i, leaf in enumerate(out)]
-    return unflatten(out_treedef, [ops.own(leaf) for leaf in arrays])

@@ -17,6 +17,7 @@ import torch
 from fullgraph.loops._carry import CarrySpec, strengthen, weak_leaves
 from fullgraph.loops._plan import check_leaves, check_predicate, first_device
 from fullgraph.loops._results import WhileResult
+from fullgraph.loops._torch_cond import is_traced
 from fullgraph.loops._tree import flatten, unflatten
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ try:
 except ImportError:  # a torch that has moved it
     _operator = None
 
-__all__ = ["NOT_TRACEABLE", "while_loop"]
+__all__ = ["NOT_TRACED", "while_loop"]
 
 PyTree = Any
-NOT_TRACEABLE = object()
+NOT_TRACED = object()
 """Returned where the plain loop has to run."""
 
 
@@ -49,10 +50,12 @@ def while_loop(
 
     Returns
     -------
-    PyTree, WhileResult or NOT_TRACEABLE
-        What `fullgraph.while_loop` returns; the last if the condition is known while tracing, so
-        that a plain loop is unrolled, or if this torch has no such operator.
+    PyTree, WhileResult or NOT_TRACED
+        What `fullgraph.while_loop` returns; the last if nothing is traced, if the condition is
+        known while tracing, so that a plain loop is unrolled, or if torch has no such operator.
     """
+    if not is_traced():
+        return NOT_TRACED
     leaves, treedef = flatten(init)
     check_leaves(init, leaves, "carry", ops)
     device = first_device(leaves, ops)
@@ -61,7 +64,7 @@ def while_loop(
         return unflatten(treedef, [leaf.clone() if ops.is_array(leaf) else leaf for leaf in state])
 
     if _operator is None or not isinstance(cond(tree_of(leaves)), torch.Tensor):
-        return NOT_TRACEABLE
+        return NOT_TRACED
     if weak_leaves(leaves):
         leaves = strengthen(
             leaves, treedef, ops, device, lambda tree: body(tree_of(flatten(tree)[0]))
