@@ -1,4 +1,4 @@
-"""`fullgraph.cond` where the predicate is known: call the chosen branch under the rules of loops."""
+"""`fullgraph.cond` where the predicate is known: call the branch under the rules of loops."""
 
 from __future__ import annotations
 
