@@ -1,4 +1,4 @@
-"""The Python blocks of the documentation run."""
+"""The blocks of the documentation that are marked `python` run; fragments are marked `py`."""
 
 from __future__ import annotations
 
