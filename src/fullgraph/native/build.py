@@ -7,6 +7,7 @@ rename, so a reader never sees half a file, and the hash is checked before a fil
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -198,12 +199,9 @@ def _private(folder: Path) -> Path:
 @functools.lru_cache(maxsize=1)
 def _temporary() -> Path:
     """Return a folder for this process, removed when it ends."""
-    holder = tempfile.TemporaryDirectory(prefix="fullgraph-")
-    _KEPT.append(holder)
-    return Path(holder.name)
-
-
-_KEPT: list[tempfile.TemporaryDirectory[str]] = []
+    folder = Path(tempfile.mkdtemp(prefix="fullgraph-"))  # 0700
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def build(text: str) -> Built:
