@@ -70,15 +70,18 @@ def run(suite: str, name: str, options: list[str], folder: Path) -> dict[str, An
         ),
         "STOPWATCH": str(stopwatch),
     }
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    output = folder / "output.txt"  # to be read while it runs, which takes minutes
+    with output.open("w") as file:
+        subprocess.run(
+            command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT, check=False
+        )
+    said = output.read_text()
     if not stopwatch.exists():
-        raise SystemExit(f"{suite}, {name}: no run\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        raise SystemExit(f"{suite}, {name}: no run\n{said[-3000:]}")
     result: dict[str, Any] = {"options": options, **json.loads(stopwatch.read_text())}
     if report.exists():
         result |= _measures(json.loads(report.read_text()))
-    result["failures"] = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    result["failures"] = [line for line in said.splitlines() if line.startswith("FAILED")]
     return result
 
 
