@@ -1,0 +1,379 @@
+"""Steps that an error estimate chooses, in runs of one compiled loop.
+
+Every iteration of the loop tries one step for each row of the batch. It writes down where it got
+to, accepted or not; outputs are found in these records afterwards, so that the loop itself knows
+nothing of them. Rows that have finished, or cannot go on, stay where they are. Where the number of
+iterations can be decided on the way, short runs follow each other until all rows have finished;
+where it cannot (JAX traces once), one run has `max_steps` iterations, and what is left of them
+after the end does nothing.
+
+Inside, time always increases: for decreasing ts, ``s = -t`` is solved.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fullgraph.loops import cond, scan
+from fullgraph.ode._control import Controller, Tolerances, first_step, scales, squared_norm
+from fullgraph.ode._dense import Records, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fullgraph.ode._loops import Loops
+    from fullgraph.ode._problem import Problem
+    from fullgraph.ode.methods.base import Method
+
+__all__ = ["Adaptive", "Piece"]
+
+Array = Any
+PyTree = Any
+State = list[Array]
+
+
+class Carry(NamedTuple):
+    """What the loop carries, of the batch's shape where it is not the state's."""
+
+    time: Array
+    step: Array  # to try next; 0 for a row that cannot go on
+    log_error: Array  # of the last accepted step
+    tries: Array  # iterations so far, in the dtype of time
+    state: State
+    slope: State
+
+
+_STRETCH = 1.01  # a step that leaves less than a hundredth of itself goes to the end
+_EAGER_RUN = 16  # iterations of a plain run; those after the end cost next to nothing
+_FIRST_RUN = 32  # iterations of the first compiled run, when nothing is known of the steps
+_LONGEST_RUN = 4096
+_MOST_KEPT = 2**28  # bytes of records that are kept before outputs are taken out of them
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The result of a smooth piece.
+
+    Attributes
+    ----------
+    carry : tuple
+        What the loop carried at its end.
+    records : Records or None
+        All steps, if they were kept.
+    outputs : list of array
+        States at the asked times, NaN where they were not reached.
+    accepted, attempts : array
+        Numbers of steps, for each row of the batch.
+    reached : array of bool
+        Whether the end was reached.
+    ends : array of shape (n + 1, *batch)
+        Ends of steps, the start first; a rejected step repeats the time before it.
+    """
+
+    carry: Carry
+    records: Records | None
+    outputs: State
+    accepted: Array
+    attempts: Array
+    reached: Array
+    ends: Array
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """An adaptive solve of one problem.
+
+    Attributes
+    ----------
+    sign : float or array
+        Direction of time.
+    first : float or None
+        First step to try; chosen if None.
+    max_steps : int
+        Most iterations.
+    """
+
+    problem: Problem
+    method: Method
+    loops: Loops
+    controller: Controller
+    tolerances: Tolerances
+    sign: Any
+    first: float | None
+    max_steps: int
+
+    def piece(
+        self,
+        y: State,
+        start: Array,
+        end: Array,
+        asked: Array,
+        *,
+        limits: tuple[Array, Array] | None,
+        keep: bool,
+        dense: bool,
+        budget: int,
+    ) -> Piece:
+        """Solve from `start` to `end`, between which the right-hand side is smooth.
+
+        Parameters
+        ----------
+        y : list of array
+            State at the start.
+        start, end : 0-d array
+            In increasing time.
+        asked : array of shape (m,)
+            Times of outputs, in increasing time.
+        limits : pair of array or None
+            Times before and after which the right-hand side is not asked.
+        keep : bool
+            Whether to keep all records.
+        dense : bool
+            Whether to record what outputs need; without, only times are recorded.
+        budget : int
+            Most iterations.
+        """
+        carry = self._start(y, start, end, limits)
+        body = self._body(end, limits, dense=dense)
+        if self.loops.traced and not self.loops.compiled:
+            return self._at_once(body, carry, end, asked, budget, dense=dense)
+        return self._in_runs(body, carry, end, asked, budget, keep=keep, dense=dense)
+
+    def _start(
+        self, y: State, start: Array, end: Array, limits: tuple[Array, Array] | None
+    ) -> Carry:
+        problem = self.problem
+        xp, batch = problem.library.xp, problem.layout.batch
+        f = problem.derivative(self.sign, limits)
+        s = xp.broadcast_to(start, batch)
+        slope = f(s, y)
+        length = xp.broadcast_to(end - start, batch)
+        if self.first is None:
+            order = self.controller.order
+            h = first_step(problem, f, order, self.tolerances, (s, y, slope), length)
+            h = problem.library.stopped(h)
+        else:
+            h = xp.minimum(self.first * xp.ones_like(length), length)
+        if self.controller.longest is not None:
+            h = xp.clip(h, 0.0, self.controller.longest)
+        return Carry(s, h, xp.full_like(h, math.log(1e-4)), xp.zeros_like(h), y, slope)
+
+    def _body(
+        self, end: Array, limits: tuple[Array, Array] | None, *, dense: bool
+    ) -> Callable[[PyTree, Any], tuple[PyTree, PyTree]]:
+        """Return the body of the loop."""
+        problem, method, controller = self.problem, self.method, self.controller
+        tolerances, sign, layout = self.tolerances, self.sign, problem.layout
+        library, fast = problem.library, problem.library.fast
+        fsal = method.tableau.first_same_as_last
+        stops = library.is_jax
+
+        def adaptive_step(carry: Carry, _: Any) -> tuple[Carry, PyTree]:
+            s, h, log_before, tries, y, slope = carry
+            f = problem.derivative(sign, limits)
+            left = end - s
+            active = (h > 0) & (left > 0)
+            last = h * _STRETCH >= left
+            used = fast.where(last, left, h)
+            if stops:
+                used = library.stopped(used)
+            widths = layout.widths(used)
+            step = method.step(f, s, used, widths, y, slope)
+            new = step.y
+            final = step.slopes[-1] if fsal else f(s + used, new)
+            allowed = scales(problem, tolerances, y, new)
+            square = squared_norm(problem, method.error(widths, step), allowed)
+            if stops:
+                square = library.stopped(square)
+            accepted = (square <= 1) & active
+            factor, log_after = controller.next(fast, square, log_before, accepted)
+            moved = s + used
+            if stops:  # the value of the end, and the gradient of the start
+                moved = fast.where(last, moved + library.stopped(end - moved), moved)
+            else:
+                moved = fast.where(last, end, moved)
+            s_next = fast.where(accepted, moved, s)
+            h_next = used * factor
+            if controller.longest is not None:
+                h_next = fast.clip(h_next, 0.0, controller.longest)
+            # A step too small to change the time is none: the row stops.
+            moves = (s_next + h_next > s_next) & active
+            h_next = fast.where(moves, h_next, fast.where(active, 0.0 * s_next, h))
+            if stops:
+                h_next = library.stopped(h_next)
+            takes = [layout.spread(accepted, i) for i in range(len(y))]
+            y_next = [fast.where(a, b, c) for a, b, c in zip(takes, new, y, strict=True)]
+            f_next = [fast.where(a, b, c) for a, b, c in zip(takes, final, slope, strict=True)]
+            record: PyTree = s_next
+            if dense:
+                record = (s_next, y_next, f_next, method.middle(widths, step))
+            tries = tries + library.cast(active, tries.dtype)
+            return Carry(s_next, h_next, log_after, tries, y_next, f_next), record
+
+        return adaptive_step
+
+    def _active(self, carry: Carry, end: Array) -> Array:
+        return (carry.step > 0) & (carry.time < end)
+
+    def _idle(self, carry: Carry, *, dense: bool) -> PyTree:
+        """Return the record of an iteration in which all rows have finished."""
+        if not dense:
+            return carry.time
+        fast = self.problem.library.fast
+        middles = [] if self.method.tableau.middle is None else [fast.zeros_like(k) for k in carry.state]
+        return carry.time, carry.state, carry.slope, middles
+
+    def _in_runs(
+        self,
+        body: Callable[[PyTree, Any], tuple[PyTree, PyTree]],
+        carry: Carry,
+        end: Array,
+        asked: Array,
+        budget: int,
+        *,
+        keep: bool,
+        dense: bool,
+    ) -> Piece:
+        """Run the loop in runs whose lengths are guessed from the steps that are left."""
+        xp, loops = self.problem.library.xp, self.loops
+        if loops.compiled:
+            run = loops.own_code(body, self.problem.rhs, self.method)
+        else:
+
+            def run(carry: Carry, x: Any) -> tuple[Carry, PyTree]:
+                if bool(xp.any(self._active(carry, end))):
+                    return body(carry, x)
+                return carry, self._idle(carry, dense=dense)
+
+        start = self._point(carry)
+        before, chunks, times = start, [], [start[0][None, ...]]
+        outputs, taken, unread = None, 0, 0
+        length = _FIRST_RUN if loops.compiled else _EAGER_RUN
+        while taken < budget and bool(xp.any(self._active(carry, end))):
+            length = min(length, budget - taken)
+            carry, record = scan(run, carry, self._counter(length), length=length)
+            taken += length
+            unread += length
+            times.append(record[0] if dense else record)
+            if dense:
+                chunks.append(self._records(record))
+                if not keep and unread * self._bytes_per_step() > _MOST_KEPT:
+                    outputs = self.filled(outputs, joined(self.problem.layout, before, chunks), asked)
+                    before, chunks, unread = self._point(carry), [], 0
+            if loops.compiled:
+                length = self._guess(carry, end)
+        return self._finish(carry, end, asked, start, before, chunks, times, outputs, keep, dense)
+
+    def _counter(self, length: int) -> Array:
+        """Return rows for a scan; compiled loops have their shortest call with an array of them."""
+        if not self.loops.compiled:
+            return None
+        problem = self.problem
+        device = {} if problem.library.is_jax else {"device": problem.device}
+        return problem.library.xp.zeros((length,), dtype=problem.ts.dtype, **device)
+
+    def _guess(self, carry: Carry, end: Array) -> int:
+        """Return how many more steps the slowest row needs, if its steps stay as they are."""
+        xp = self.problem.library.xp
+        active = self._active(carry, end)
+        one = xp.ones_like(carry.step)
+        left = xp.where(active, (end - carry.time) / xp.where(active, carry.step, one), 0 * one)
+        guess = float(xp.max(left))
+        return int(min(max(guess * 1.05 + 2, 8), _LONGEST_RUN))
+
+    def _bytes_per_step(self) -> int:
+        arrays = 2 if self.method.tableau.middle is None else 3
+        return sum(8 * math.prod(shape) for shape in self.problem.layout.shapes) * arrays
+
+    def _point(self, carry: Carry) -> tuple[Array, State, State]:
+        return carry.time, carry.state, carry.slope
+
+    def _records(self, record: PyTree) -> Records:
+        times, states, slopes, middles = record
+        return Records(self.problem.layout, times, states, slopes, middles or None)
+
+    def _at_once(
+        self,
+        body: Callable[[PyTree, Any], tuple[PyTree, PyTree]],
+        carry: Carry,
+        end: Array,
+        asked: Array,
+        budget: int,
+        *,
+        dense: bool,
+    ) -> Piece:
+        """Run all iterations in one traced loop; those after the end are skipped."""
+        xp = self.problem.library.xp
+
+        def run(carry: Carry, x: Any) -> tuple[Carry, PyTree]:
+            return cond(
+                xp.any(self._active(carry, end)),
+                lambda c: body(c, x),
+                lambda c: (c, self._idle(c, dense=dense)),
+                carry,
+            )
+
+        start = self._point(carry)
+        carry, record = scan(run, carry, None, length=budget)
+        times = [start[0][None, ...], record[0] if dense else record]
+        chunks = [self._records(record)] if dense else []
+        return self._finish(carry, end, asked, start, start, chunks, times, None, True, dense)
+
+    def filled(self, outputs: State | None, records: Records, asked: Array) -> State:
+        """Return outputs with those of some records filled in."""
+        problem = self.problem
+        xp, layout = problem.library.xp, problem.layout
+        m = int(asked.shape[0])
+        found = records.at(asked)
+        if outputs is None:
+            outputs = [xp.full_like(leaf, math.nan) for leaf in found]
+        t = xp.reshape(asked, (-1, *([1] * len(layout.batch))))
+        covered = (t >= records.times[0, ...]) & (t <= records.times[-1, ...])
+        masks = [layout.spread(covered, i, (m,)) for i in range(len(found))]
+        return [xp.where(a, b, c) for a, b, c in zip(masks, found, outputs, strict=True)]
+
+    def _finish(
+        self,
+        carry: Carry,
+        end: Array,
+        asked: Array,
+        start: tuple[Array, State, State],
+        before: tuple[Array, State, State],
+        chunks: list[Records],
+        times: list[Array],
+        outputs: State | None,
+        keep: bool,
+        dense: bool,
+    ) -> Piece:
+        xp = self.problem.library.xp
+        records = None
+        if chunks:
+            records = joined(self.problem.layout, before, chunks)
+            outputs = self.filled(outputs, records, asked)
+        elif dense and outputs is None:
+            outputs = self.only_start(carry, asked)
+        ends = xp.concat(times)
+        moved = xp.astype(ends[1:, ...] > ends[:-1, ...], xp.int64)
+        attempts = xp.astype(carry.tries, xp.int64)
+        return Piece(
+            carry,
+            records if keep else None,
+            outputs or [],
+            xp.sum(moved, axis=0),
+            attempts,
+            carry.time >= end,
+            ends,
+        )
+
+    def only_start(self, carry: Carry, asked: Array) -> State:
+        """Return the outputs of a solve that could not take one step."""
+        xp, layout = self.problem.library.xp, self.problem.layout
+        m = int(asked.shape[0])
+        at_start = xp.reshape(asked, (-1, *([1] * len(layout.batch)))) <= carry.time
+        found = []
+        for i, leaf in enumerate(carry.state):
+            mask = layout.spread(at_start, i, (m,))
+            found.append(xp.where(mask, leaf, xp.full_like(leaf, math.nan)))
+        return found

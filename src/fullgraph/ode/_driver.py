@@ -1,0 +1,425 @@
+"""From a checked problem to its solution: on a grid, or adaptively piece by piece."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from fullgraph.errors import UsageError
+from fullgraph.loops import scan
+from fullgraph.loops._tree import flatten, same_structure
+from fullgraph.ode._adaptive import Adaptive, Piece
+from fullgraph.ode._control import Controller, Tolerances
+from fullgraph.ode._dense import Records
+from fullgraph.ode._fixed import Plan, grid_rows, rhs_calls, run_steps
+from fullgraph.ode._grid import inside
+from fullgraph.ode._solution import Solution, Stats, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fullgraph.ode._grid import Grid
+    from fullgraph.ode._loops import Loops
+    from fullgraph.ode._problem import Problem
+    from fullgraph.ode.methods.base import Method
+
+__all__ = ["grid_records", "make_tolerances", "solve_adaptively", "solve_on_grid"]
+
+Array = Any
+PyTree = Any
+State = list[Array]
+
+
+def solve_on_grid(
+    problem: Problem, method: Method, loops: Loops, grid: Grid, *, checkpoint: bool
+) -> Solution:
+    """Take fixed steps and return the solution."""
+    xp = problem.library.xp
+    steps = int(grid.times.shape[0]) - 1
+    # The slope at a breakpoint is another one on its two sides.
+    reuse = method.tableau.first_same_as_last and grid.limits is None
+    final_only = grid.outputs == [0, steps] or steps == 0
+    plan = Plan(
+        problem,
+        method,
+        limited=grid.limits is not None,
+        reuse=reuse and steps > 0,
+        save="none" if final_only else "states",
+    )
+    final, outputs = problem.y0, ()
+    if steps:
+        with loops.running():
+            final, outputs = run_steps(plan, loops, grid_rows(problem, grid), checkpoint=checkpoint)
+    if steps == 0:
+        ys = [leaf[None, ...] for leaf in problem.y0]
+    elif final_only:
+        ys = [xp.stack([a, b]) for a, b in zip(problem.y0, final, strict=True)]
+    else:
+        ys = [_with_first(xp, a, b) for a, b in zip(problem.y0, outputs[0], strict=True)]
+        if grid.outputs is not None:
+            picked = problem.library.array(grid.outputs, xp.int64, problem.device)
+            ys = [xp.take(leaf, picked, axis=0) for leaf in ys]
+    batch = problem.layout.batch
+    device = {} if problem.library.is_jax else {"device": problem.device}
+    codes = xp.zeros(batch, dtype=xp.int64, **device)
+    return Solution(
+        problem.ts,
+        problem.state(ys),
+        problem.state(final),
+        xp.broadcast_to(problem.ts[-1, ...], batch),
+        codes,
+        Stats(steps, 0, rhs_calls(method, steps, reuse=reuse) if steps else 0),
+        _interpolant(problem, lambda: [grid_records(problem, method, loops, grid)], 1.0),
+        lambda: 0,
+    )
+
+
+def _with_first(xp: Any, first: Array, rest: Array) -> Array:
+    return xp.concat([first[None, ...], rest])
+
+
+def grid_records(problem: Problem, method: Method, loops: Loops, grid: Grid) -> Records:
+    """Take fixed steps and keep what dense output needs.
+
+    Slopes over a breakpoint are those after it; the cubic of the step before is the worse for it.
+    """
+    xp = problem.library.xp
+    forward = not problem.library.known(problem.ts) or _direction(problem) == 1.0
+    plan = Plan(problem, method, limited=grid.limits is not None, save="states")
+    with loops.running():
+        _, outputs = run_steps(plan, loops, grid_rows(problem, grid))
+        states = [_with_first(xp, a, b) for a, b in zip(problem.y0, outputs[0], strict=True)]
+        f = problem.derivative()
+        slopes = scan(lambda carry, row: (carry, f(row[0], row[1])), (), (grid.times, states))[1]
+    if not forward:
+        slopes = [-slope for slope in slopes]
+    times = grid.times if forward else -grid.times
+    batch = problem.layout.batch
+    spread = xp.reshape(times, (-1, *([1] * len(batch))))
+    times = xp.broadcast_to(spread, (int(times.shape[0]), *batch))
+    return Records(problem.layout, times, states, slopes, None)
+
+
+def _direction(problem: Problem) -> Any:
+    """Return 1.0 or -1.0, as an array where times are traced."""
+    first, last = problem.ts[0, ...], problem.ts[-1, ...]
+    if problem.library.known(problem.ts):
+        return 1.0 if float(last) >= float(first) else -1.0
+    return problem.library.stopped(problem.library.xp.sign(last - first))
+
+
+def make_tolerances(problem: Problem, rtol: PyTree, atol: PyTree) -> Tolerances:
+    """Return tolerances for each leaf, checked."""
+    return Tolerances(
+        _per_leaf(problem, "rtol", rtol), _per_leaf(problem, "atol", atol)
+    )
+
+
+def _per_leaf(problem: Problem, name: str, value: PyTree) -> State:
+    library, layout = problem.library, problem.layout
+    values, _ = flatten(value)
+    if problem.bare or len(values) != len(problem.y0) or not same_structure(value, problem.tree):
+        if len(values) != 1:
+            raise UsageError(
+                f"{name} must be one number or array, or a tree like y0, and has {len(values)} "
+                f"leaves for {len(problem.y0)} of y0."
+            )
+        values = values * len(problem.y0)
+    found = []
+    for i, (one, dtype) in enumerate(zip(values, layout.dtypes, strict=True)):
+        if isinstance(one, (int, float)) and not (one >= 0 and math.isfinite(one)):
+            raise UsageError(f"{name} must be a number that is at least 0, and is {one!r}.")
+        try:
+            array = library.array(one, dtype, problem.device)
+            shape = tuple(int(n) for n in array.shape)
+            wide = library.xp.broadcast_to(array, layout.shapes[i])
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UsageError(
+                f"{name} must be a number, or an array that broadcasts against y0, and is {one!r}."
+            ) from error
+        found.append(array if shape == () else wide)
+    return found
+
+
+def solve_adaptively(
+    problem: Problem,
+    method: Method,
+    loops: Loops,
+    controller: Controller,
+    tolerances: tuple[PyTree, PyTree],
+    breakpoints: list[float],
+    first: float | None,
+    max_steps: int,
+) -> Solution:
+    """Take adaptive steps and return the solution."""
+    library = problem.library
+    if library.is_torch and not library.known(problem.ts):
+        raise UsageError(
+            "an adaptive solve inside of torch.compile is not supported: the number of its steps "
+            "depends on values. Call it outside of the compiled function, or use fixed steps there."
+        )
+    sign = _direction(problem)
+    run = Adaptive(
+        problem,
+        method,
+        loops,
+        controller,
+        make_tolerances(problem, *tolerances),
+        sign,
+        first,
+        max_steps,
+    )
+    with loops.running():
+        return _Pieces(run, breakpoints).solution()
+
+
+class _Pieces:
+    """The smooth pieces of an adaptive solve, one after the other."""
+
+    def __init__(self, run: Adaptive, breakpoints: list[float]) -> None:
+        self._run = run
+        self._problem = run.problem
+        self._xp = run.problem.library.xp
+        self._breakpoints = breakpoints
+        library = self._problem.library
+        self._differentiated = False
+        if library.is_torch:
+            slope = self._problem.derivative()(self._at_start(self._problem.ts[0]), self._problem.y0)
+            inputs = [*self._problem.y0, self._problem.ts, *slope]
+            self._differentiated = library.records_gradients(inputs)
+
+    def _at_start(self, time: Array) -> Array:
+        return self._xp.broadcast_to(time, self._problem.layout.batch)
+
+    def solution(self) -> Solution:
+        """Solve all pieces."""
+        problem, xp, run = self._problem, self._xp, self._run
+        if int(problem.ts.shape[0]) == 1:
+            raise UsageError("an adaptive solve needs at least two times in ts, and got one.")
+        pieces, outputs, final, time, records = self._solve(keep=False)
+        accepted = sum((piece.accepted for piece in pieces[1:]), pieces[0].accepted)
+        attempts = sum((piece.attempts for piece in pieces[1:]), pieces[0].attempts)
+        reached = pieces[0].reached
+        stuck = ~reached & ~(pieces[0].carry.step > 0)
+        for piece in pieces[1:]:
+            stuck = stuck | (reached & ~piece.reached & ~(piece.carry.step > 0))
+            reached = reached & piece.reached
+        codes = xp.where(
+            reached,
+            xp.full_like(accepted, Status.SUCCESS.code),
+            xp.where(
+                stuck,
+                xp.full_like(accepted, Status.STEP_TOO_SMALL.code),
+                xp.full_like(accepted, Status.MAX_STEPS.code),
+            ),
+        )
+        stages = run.method.tableau.stages
+        each = stages - 1 if run.method.tableau.first_same_as_last else stages
+        calls = attempts * each + (1 if run.first is not None else 2) * len(pieces)
+
+        def kept() -> list[Records]:
+            if records:
+                return records
+            with run.loops.running():
+                return self._solve(keep=True)[4]
+
+        def worst() -> int | None:
+            return int(xp.max(codes)) if problem.library.known(codes) else None
+
+        return Solution(
+            problem.ts,
+            problem.state(outputs),
+            problem.state(final),
+            run.sign * time,
+            codes,
+            Stats(accepted, attempts - accepted, calls),
+            _interpolant(problem, kept, run.sign),
+            worst,
+        )
+
+    def _solve(
+        self, *, keep: bool
+    ) -> tuple[list[Piece], State, State, Array, list[Records]]:
+        problem, xp, run = self._problem, self._xp, self._run
+        library, layout = problem.library, problem.layout
+        times = run.sign * problem.ts
+        ends = [run.sign * point for point in self._breakpoints]
+        bounds = [times[0, ...], *(library.array(e, times.dtype, problem.device) for e in ends)]
+        bounds.append(times[-1, ...])
+        y, budget = problem.y0, run.max_steps
+        alive: Array = None
+        pieces: list[Piece] = []
+        outputs: list[State] = []
+        records: list[Records] = []
+        final, time = y, bounds[0]
+        for number, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+            more = number + 2 < len(bounds)
+            asked = self._asked(times, ends, number)
+            if more:  # the state at the breakpoint itself, as an output: right for gradients too
+                asked = xp.concat([asked, end[None]])
+            limits = self._limits(ends, number, times)
+            piece, found, taken, reached_y = self._piece(
+                y, start, end, asked, limits, keep=keep, budget=max(budget, 1)
+            )
+            if more:
+                y, found = [leaf[-1, ...] for leaf in found], [leaf[:-1, ...] for leaf in found]
+            if not library.is_jax:
+                budget -= int(xp.max(piece.attempts))
+            if alive is None:
+                final, time, alive = reached_y, piece.carry.time, piece.reached
+            else:
+                masks = [layout.spread(alive, i) for i in range(len(final))]
+                final = [
+                    xp.where(a, b, c) for a, b, c in zip(masks, reached_y, final, strict=True)
+                ]
+                time = xp.where(alive, piece.carry.time, time)
+                alive = alive & piece.reached
+            pieces.append(piece)
+            outputs.append(found)
+            records += taken
+        joined = [xp.concat(list(parts)) for parts in zip(*outputs, strict=True)]
+        return pieces, joined, final, time, records
+
+    def _piece(
+        self,
+        y: State,
+        start: Array,
+        end: Array,
+        asked: Array,
+        limits: tuple[Array, Array] | None,
+        *,
+        keep: bool,
+        budget: int,
+    ) -> tuple[Piece, State, list[Records], State]:
+        """Solve one piece; return it, outputs, records if they are kept, and the last state."""
+        run, library = self._run, self._problem.library
+        if not self._differentiated:
+            piece = run.piece(
+                y, start, end, asked, limits=limits, keep=keep, dense=True, budget=budget
+            )
+            taken = [] if piece.records is None else [piece.records]
+            return piece, piece.outputs, taken, piece.carry.state
+        with library.without_gradients():
+            fixed = [library.stopped(leaf) for leaf in y]
+            piece = run.piece(
+                fixed, start, end, asked, limits=limits, keep=False, dense=False, budget=budget
+            )
+        records = self._again(piece, y, start, limits)
+        if records is None:
+            return piece, run.only_start(piece.carry._replace(state=y), asked), [], y
+        return piece, run.filled(None, records, asked), [records], [s[-1, ...] for s in records.states]
+
+    def _again(
+        self, piece: Piece, y: State, start: Array, limits: tuple[Array, Array] | None
+    ) -> Records | None:
+        """Take the accepted steps of a piece again, so that they are differentiated."""
+        xp, problem, run = self._xp, self._problem, self._run
+        ends = piece.ends
+        count = int(xp.max(piece.accepted))
+        if count == 0:
+            return None
+        inf = xp.full_like(ends[1:, ...], math.inf)
+        order = xp.sort(xp.where(ends[1:, ...] > ends[:-1, ...], ends[1:, ...], inf), axis=0)
+        order = xp.where(xp.isinf(order), ends[-1, ...], order)[:count, ...]
+        times = xp.concat([ends[:1, ...], order])
+        # Steps are as long as they were; when they begin depends on the initial time.
+        times = times + (start - problem.library.stopped(start))
+        columns = [times[:-1, ...], problem.library.stopped(times[1:, ...] - times[:-1, ...])]
+        if limits is not None:
+            columns += [xp.broadcast_to(bound, columns[0].shape) for bound in limits]
+        again = Plan(
+            _moved(problem, y), run.method, run.sign, limits is not None, save="dense"
+        )
+        _, (states, slopes, middles) = run_steps(again, run.loops, xp.stack(columns, axis=1))
+        s0 = self._at_start(start)
+        begun = again.problem.derivative(run.sign, limits)(s0, y)
+        return Records(
+            problem.layout,
+            times,
+            [_with_first(xp, a, b) for a, b in zip(y, states, strict=True)],
+            [_with_first(xp, a, b) for a, b in zip(begun, slopes, strict=True)],
+            middles or None,
+        )
+
+    def _asked(self, times: Array, ends: list[float], number: int) -> Array:
+        """Return the output times of a piece: after its start, up to its end."""
+        if not ends:
+            return times
+        values = self._problem.library.values(times)
+        low = -math.inf if number == 0 else ends[number - 1]
+        high = math.inf if number == len(ends) else ends[number]
+        places = [i for i, value in enumerate(values) if low < value <= high]
+        return times[places[0] : places[-1] + 1] if places else times[:0]
+
+    def _limits(
+        self, ends: list[float], number: int, times: Array
+    ) -> tuple[Array, Array] | None:
+        if not ends:
+            return None
+        problem = self._problem
+        values = problem.library.values(times)
+        first, last = number == 0, number == len(ends)
+        low, high = inside(
+            problem,
+            values[0] if first else ends[number - 1],
+            values[-1] if last else ends[number],
+            not first,
+            not last,
+        )
+        make = problem.library.array
+        return make(low, times.dtype, problem.device), make(high, times.dtype, problem.device)
+
+
+def _moved(problem: Problem, y: State) -> Problem:
+    """Return a problem with another initial state."""
+    import dataclasses
+
+    return dataclasses.replace(problem, y0=y)
+
+
+def _interpolant(
+    problem: Problem, records: Callable[[], list[Records]], sign: Any
+) -> Callable[[Any], PyTree]:
+    """Return `Solution.interpolate`, which asks for the records when it is first called."""
+    known: list[Records] = []
+
+    def interpolate(t: Any) -> PyTree:
+        library = problem.library
+        xp = library.xp
+        asked = library.array(t, problem.ts.dtype, problem.device)
+        shape = tuple(int(n) for n in asked.shape)
+        times = xp.reshape(asked, (-1,))
+        if library.known(times, problem.ts) and times.shape[0]:
+            values, given = library.values(times), library.values(problem.ts)
+            low, high = min(given[0], given[-1]), max(given[0], given[-1])
+            outside = [value for value in values if not low <= value <= high]
+            if outside:
+                raise UsageError(
+                    f"interpolate takes times between {low} and {high}, where the problem was "
+                    f"solved, and got {outside[0]}."
+                )
+        if int(problem.ts.shape[0]) == 1:
+            states = [xp.broadcast_to(y, (int(times.shape[0]), *y.shape)) for y in problem.y0]
+        else:
+            if not known:
+                known.extend(records())
+            states = _from_pieces(problem, known, sign * times)
+        return problem.state([xp.reshape(s, (*shape, *s.shape[1:])) for s in states])
+
+    return interpolate
+
+
+def _from_pieces(problem: Problem, pieces: list[Records], times: Array) -> State:
+    """Return states at times, NaN beyond what was reached."""
+    xp, layout = problem.library.xp, problem.layout
+    m, count = int(times.shape[0]), len(layout.shapes)
+    t = xp.reshape(times, (-1, *([1] * len(layout.batch))))
+    found: State = []
+    for piece in pieces:
+        states = piece.at(times)
+        if not found:
+            found = [xp.full_like(s, math.nan) for s in states]
+        covered = (t >= piece.times[0, ...]) & (t <= piece.times[-1, ...])
+        masks = [layout.spread(covered, i, (m,)) for i in range(count)]
+        found = [xp.where(a, b, c) for a, b, c in zip(masks, states, found, strict=True)]
+    return found
