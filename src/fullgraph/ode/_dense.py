@@ -29,7 +29,7 @@ class Records:
     times : array of shape (n + 1, *batch)
         Ends of steps, the start first. A rejected step repeats the time before it.
     states, slopes : list of array of shape (n + 1, *leaf)
-        State and derivative there.
+        State and derivative there. Without slopes states in between are linear.
     middles : list of array of shape (n, *leaf) or None
         State half way, less the state at the start of the step.
     """
@@ -37,7 +37,7 @@ class Records:
     layout: Layout
     times: Array
     states: State
-    slopes: State
+    slopes: State | None
     middles: State | None
 
     def at(self, times: Array) -> State:
@@ -65,6 +65,9 @@ class Records:
         found = []
         for i, (w, h) in enumerate(zip(shares, lengths, strict=True)):
             y0, y1 = pick.leaf(self.states[i], i), pick.leaf(self.states[i], i, 1)
+            if self.slopes is None:
+                found.append(y0 + w * (y1 - y0))
+                continue
             f0, f1 = pick.leaf(self.slopes[i], i), pick.leaf(self.slopes[i], i, 1)
             middle = None if self.middles is None else pick.leaf(self.middles[i], i)
             found.append(_between(w, h, y0, y1, f0, f1, middle))
@@ -173,7 +176,7 @@ def joined(layout: Layout, start: tuple[Array, State, State], chunks: Sequence[R
     count = len(layout.shapes)
     times = join(start[0], [chunk.times for chunk in chunks])
     states = [join(start[1][i], [c.states[i] for c in chunks]) for i in range(count)]
-    slopes = [join(start[2][i], [c.slopes[i] for c in chunks]) for i in range(count)]
+    slopes = [join(start[2][i], [c.slopes[i] for c in chunks]) for i in range(count)]  # type: ignore[index]
     middles = None
     if chunks[0].middles is not None:
         middles = [xp.concat([c.middles[i] for c in chunks]) for i in range(count)]  # type: ignore[index]

@@ -13,6 +13,7 @@ from fullgraph.ode._control import Controller, Tolerances
 from fullgraph.ode._dense import Records
 from fullgraph.ode._fixed import Plan, grid_rows, rhs_calls, run_steps
 from fullgraph.ode._grid import inside
+from fullgraph.ode._loops import plain_loops
 from fullgraph.ode._solution import Solution, Stats, Status
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def solve_on_grid(
         xp.broadcast_to(problem.ts[-1, ...], batch),
         codes,
         Stats(steps, 0, rhs_calls(method, steps, reuse=reuse) if steps else 0),
-        _interpolant(problem, lambda: [grid_records(problem, method, loops, grid)], 1.0),
+        _interpolant(problem, lambda: grid_records(problem, method, loops, grid), _direction(problem)),
         lambda: 0,
     )
 
@@ -78,33 +79,62 @@ def _with_first(xp: Any, first: Array, rest: Array) -> Array:
     return xp.concat([first[None, ...], rest])
 
 
-def grid_records(problem: Problem, method: Method, loops: Loops, grid: Grid) -> Records:
-    """Take fixed steps and keep what dense output needs.
+def grid_records(
+    problem: Problem, method: Method, loops: Loops, grid: Grid, *, slopes: bool = True
+) -> list[Records]:
+    """Take fixed steps and keep what dense output needs, for each piece between breakpoints.
 
-    Slopes over a breakpoint are those after it; the cubic of the step before is the worse for it.
+    Without `slopes` states between steps are linear.
     """
-    xp = problem.library.xp
-    forward = not problem.library.known(problem.ts) or _direction(problem) == 1.0
+    xp, library = problem.library.xp, problem.library
+    sign = _direction(problem)
     plan = Plan(problem, method, limited=grid.limits is not None, save="states")
     with loops.running():
         _, outputs = run_steps(plan, loops, grid_rows(problem, grid))
-        states = [_with_first(xp, a, b) for a, b in zip(problem.y0, outputs[0], strict=True)]
-        f = problem.derivative()
-        slopes = scan(lambda carry, row: (carry, f(row[0], row[1])), (), (grid.times, states))[1]
-    if not forward:
-        slopes = [-slope for slope in slopes]
-    times = grid.times if forward else -grid.times
-    batch = problem.layout.batch
-    spread = xp.reshape(times, (-1, *([1] * len(batch))))
-    times = xp.broadcast_to(spread, (int(times.shape[0]), *batch))
-    return Records(problem.layout, times, states, slopes, None)
+    states = [_with_first(xp, a, b) for a, b in zip(problem.y0, outputs[0], strict=True)]
+    bounds = [0, *grid.jumps, int(grid.times.shape[0]) - 1]
+    pieces = []
+    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        times = grid.times[first : last + 1]
+        own = [leaf[first : last + 1, ...] for leaf in states]
+        limits = None
+        if grid.limits is not None:
+            lower, upper = grid.limits
+            limits = (
+                library.array(lower[first], times.dtype, problem.device),
+                library.array(upper[first], times.dtype, problem.device),
+            )
+        found = _slopes(problem, times, own, limits) if slopes else None
+        shape = (int(times.shape[0]), *problem.layout.batch)
+        times = xp.reshape(sign * times, (-1, *([1] * len(problem.layout.batch))))
+        times = xp.broadcast_to(times, shape)
+        signed = None if found is None else [sign * k for k in found]
+        pieces.append(Records(problem.layout, times, own, signed, None))
+    return pieces
+
+
+def _slopes(
+    problem: Problem, times: Array, states: State, limits: tuple[Array, Array] | None
+) -> State:
+    """Return the derivatives at known states."""
+    f = problem.derivative(1.0, limits)
+    batch, xp = problem.layout.batch, problem.library.xp
+
+    def slope(carry: Array, row: tuple[Array, State]) -> tuple[Array, State]:
+        t, y = row
+        return carry, f(xp.broadcast_to(t, batch), y)
+
+    with plain_loops(problem.library).running():
+        found: State = scan(slope, times[0, ...], (times, states))[1]
+    return found
 
 
 def _direction(problem: Problem) -> Any:
     """Return 1.0 or -1.0, as an array where times are traced."""
     first, last = problem.ts[0, ...], problem.ts[-1, ...]
     if problem.library.known(problem.ts):
-        return 1.0 if float(last) >= float(first) else -1.0
+        values = problem.library.values(problem.ts)
+        return 1.0 if values[-1] >= values[0] else -1.0
     return problem.library.stopped(problem.library.xp.sign(last - first))
 
 

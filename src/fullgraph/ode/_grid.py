@@ -32,11 +32,14 @@ class Grid:
         Places of the output times among `times`; None where they are the same.
     limits : pair of list of float or None
         For each step, the times before and after which the right-hand side may not be asked.
+    jumps : tuple of int
+        Places of the breakpoints among `times`.
     """
 
     times: Array
     outputs: list[int] | None
     limits: tuple[list[float], list[float]] | None
+    jumps: tuple[int, ...] = ()
 
 
 def check_breakpoints(problem: Problem, breakpoints: Any) -> list[float]:
@@ -101,7 +104,8 @@ def make_grid(problem: Problem, step: Any, breakpoints: list[float]) -> Grid:
         ends.append(ends[-1] + count)
     where = dict(zip(knots, ends, strict=True))
     limits = _limits(problem, knots, counts, breakpoints) if breakpoints else None
-    return Grid(times, [where[value] for value in values], limits)
+    jumps = tuple(where[point] for point in breakpoints)
+    return Grid(times, [where[value] for value in values], limits, jumps)
 
 
 def _indices(problem: Problem, values: Sequence[int]) -> Array:

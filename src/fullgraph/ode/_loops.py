@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fullgraph.loops._adapter import LoopAdapter
     from fullgraph.ode._arrays import Library
 
-__all__ = ["Loops", "choose_loops"]
+__all__ = ["Loops", "choose_loops", "plain_loops"]
 
 CHOICES = ("eager", "auto", "scan", "native")
 _NATIVE: dict[str, LoopAdapter] = {}
@@ -102,6 +102,12 @@ class Loops:
         return made
 
 
+def plain_loops(library: Library) -> Loops:
+    """Return the loops that a library runs without an adapter being asked for."""
+    # Those of JAX are the ones of jax.lax: Python loops would be unrolled under jit.
+    return Loops(library, get_loop_adapter(library.name) if library.is_jax else None)
+
+
 def choose_loops(library: Library, loop: Any) -> Loops:
     """Return the loops that ``loop=`` names.
 
@@ -124,10 +130,7 @@ def choose_loops(library: Library, loop: Any) -> Loops:
             f"one, such as fullgraph.register_loop_adapter({library.name!r}, "
             f"fullgraph.torch_loop.{_native_name(library)}()), or use loop=\"eager\"."
         )
-    # Plain loops of JAX are those of jax.lax: Python loops would be unrolled under jit.
-    if loop == "eager" and not library.is_jax:
-        return Loops(library, None)
-    return Loops(library, found)
+    return plain_loops(library) if loop == "eager" else Loops(library, found)
 
 
 def _native_name(library: Library) -> str:
