@@ -6,11 +6,13 @@ Every body takes the array namespace first; ``make`` functions give the inputs a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Array = Any
 
@@ -37,7 +39,7 @@ def sir(xp: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
 
 
 def rnn(xp: Any, weights: Array) -> Callable[[Array, Array], tuple[Array, Array]]:
-    """A tanh RNN without a bias."""
+    """Take one step of a tanh RNN without a bias."""
 
     def body(hidden: Array, x: Array) -> tuple[Array, Array]:
         new = xp.tanh(weights @ hidden + x)
@@ -119,7 +121,16 @@ def cases() -> list[Case]:
     """Return all rows."""
     rng = np.random.default_rng(0)
     rows = [
-        Case(f"SIR RK4 3 x {p}, T = {t}", sir, (), rng.random((3, p)) / 3, rng.random((t, 1)), ratio, None, threads)
+        Case(
+            f"SIR RK4 3 x {p}, T = {t}",
+            sir,
+            (),
+            rng.random((3, p)) / 3,
+            rng.random((t, 1)),
+            ratio,
+            None,
+            threads,
+        )
         for p, t, ratio, threads in (
             (1, 128, 1.0, 1),
             (1, 1000, 1.0, 1),
@@ -129,20 +140,42 @@ def cases() -> list[Case]:
         )
     ]
     weights = rng.standard_normal((64, 64)) / 8
-    rows.append(Case("tanh RNN 64 x 1", rnn, (weights,), np.zeros((64, 1)), rng.standard_normal((1000, 64, 1)), 1.0, 0.2))
-    rows.append(Case("heat RK4, 128 cells", heat, (), rng.random(128), rng.random((1000, 1)), 1.0, 0.2))
+    rows.append(
+        Case(
+            "tanh RNN 64 x 1",
+            rnn,
+            (weights,),
+            np.zeros((64, 1)),
+            rng.standard_normal((1000, 64, 1)),
+            1.0,
+            0.2,
+        )
+    )
+    rows.append(
+        Case("heat RK4, 128 cells", heat, (), rng.random(128), rng.random((1000, 1)), 1.0, 0.2)
+    )
     f = np.eye(4) + 0.1 * np.eye(4, k=2)
     h = np.array([[1.0, 0.0, 0.0, 0.0]])
     rows.append(
         Case(
-            "Kalman filter 4 x 4", kalman, (f, h, 0.01 * np.eye(4), np.array([[0.1]]), np.eye(4)),
-            (np.zeros(4), np.eye(4)), rng.standard_normal((1000, 1)), 1.0, 0.2,
+            "Kalman filter 4 x 4",
+            kalman,
+            (f, h, 0.01 * np.eye(4), np.array([[0.1]]), np.eye(4)),
+            (np.zeros(4), np.eye(4)),
+            rng.standard_normal((1000, 1)),
+            1.0,
+            0.2,
         )
     )
     rows.append(
         Case(
-            "leapfrog, 8 bodies", leapfrog, (rng.random(8),),
-            (rng.standard_normal((8, 3)), np.zeros((8, 3))), np.zeros((1000, 1, 1)), 1.0, 0.2,
+            "leapfrog, 8 bodies",
+            leapfrog,
+            (rng.random(8),),
+            (rng.standard_normal((8, 3)), np.zeros((8, 3))),
+            np.zeros((1000, 1, 1)),
+            1.0,
+            0.2,
         )
     )
     assert all(math.prod(r.xs.shape) for r in rows)

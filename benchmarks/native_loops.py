@@ -14,12 +14,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from native_cases import Case, cases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HERE = Path(__file__).parent
 
@@ -41,7 +44,9 @@ print(a - t, b - a, c - b, e - d)
 """
 
 
-def timings(functions: dict[str, Callable[[], Any]], rounds: int, number: dict[str, int]) -> dict[str, list[float]]:
+def timings(
+    functions: dict[str, Callable[[], Any]], rounds: int, number: dict[str, int]
+) -> dict[str, list[float]]:
     """Time several functions turn by turn, so that noise meets all of them."""
     found: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
@@ -84,7 +89,11 @@ def race(case: Case, rounds: int, *, eager: bool) -> dict[str, Any]:
         "jax": lambda: jax.block_until_ready(jscan(jinit, jxs)),
     }
     ours, theirs = functions["native"](), functions["jax"]()
-    reference = eager_loop() if eager or len(xs) <= 1000 and case.init is not None and case.threads == 1 else None
+    reference = (
+        eager_loop()
+        if eager or (len(xs) <= 1000 and case.init is not None and case.threads == 1)
+        else None
+    )
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a.numpy(), np.asarray(b), rtol=1e-9, atol=1e-12)
     number = {}
@@ -130,12 +139,16 @@ def first_calls() -> dict[str, Any]:
         for state in ("cold", "warm"):
             out = subprocess.run(
                 [sys.executable, "-c", FIRST_CALL.format(here=str(HERE), steps=steps)],
-                capture_output=True, text=True, check=True,
+                capture_output=True,
+                text=True,
+                check=True,
                 env={**os.environ, "FULLGRAPH_CACHE": folder},
             ).stdout.split()
             torch_s, dynamo_s, own_s, call_s = map(float, out)
             found[f"{state}, T = {steps}"] = {
-                "seconds": call_s, "import_torch": torch_s, "import_dynamo": dynamo_s,
+                "seconds": call_s,
+                "import_torch": torch_s,
+                "import_dynamo": dynamo_s,
                 "import_fullgraph": own_s,
             }
         shutil.rmtree(folder)
@@ -151,26 +164,40 @@ def main() -> None:
     import jax
     import torch
 
-    jax.config.update("jax_enable_x64", True)  # noqa: FBT003
+    jax.config.update("jax_enable_x64", True)
     rounds = 7 if options.quick else 25
     rng = np.random.default_rng(1)
     one = cases()[0]
-    overhead = Case("call overhead: SIR 3 x 1, T = 1", one.make, (), one.init, rng.random((1, 1)), 1.0)
+    overhead = Case(
+        "call overhead: SIR 3 x 1, T = 1", one.make, (), one.init, rng.random((1, 1)), 1.0
+    )
     rows = []
     for case in (overhead, *cases()):
         if options.only not in case.name:
             continue
         row = race(case, rounds, eager=case.eager_ratio is not None)
         rows.append(row)
-        eager = f"  {row['ratio_eager']:.3f}x eager (<= {row['must_eager']})" if "ratio_eager" in row else ""
-        verdict = "met" if row["ratio_jax"] <= row["must_jax"] and row.get("ratio_eager", 0) <= (row.get("must_eager") or 1) else "MISSED"
+        eager = (
+            f"  {row['ratio_eager']:.3f}x eager (<= {row['must_eager']})"
+            if "ratio_eager" in row
+            else ""
+        )
+        verdict = (
+            "met"
+            if row["ratio_jax"] <= row["must_jax"]
+            and row.get("ratio_eager", 0) <= (row.get("must_eager") or 1)
+            else "MISSED"
+        )
         print(
             f"{row['case']:36s} native {row['native_us']:10.1f} us  jax {row['jax_us']:10.1f} us  "
-            f"{row['ratio_jax']:.3f}x JAX (<= {row['must_jax']}; median {row['ratio_jax_median']:.3f}){eager}  {verdict}"
+            f"{row['ratio_jax']:.3f}x JAX (<= {row['must_jax']}; median {row['ratio_jax_median']:.3f}){eager}  {verdict}"  # noqa: E501
         )
     result: dict[str, Any] = {
-        "rows": rows, "torch": torch.__version__, "jax": jax.__version__,
-        "machine": platform.processor() or platform.machine(), "cpus": os.cpu_count(),
+        "rows": rows,
+        "torch": torch.__version__,
+        "jax": jax.__version__,
+        "machine": platform.processor() or platform.machine(),
+        "cpus": os.cpu_count(),
     }
     if not options.quick and not options.only:
         os.sched_setaffinity(0, set(range(os.cpu_count() or 1)))

@@ -15,7 +15,15 @@ from typing import Final, TypeAlias
 
 import torch
 
-__all__ = ["HUGE_BYTES", "Allocator", "advise_huge", "contiguous_strides", "empty_strided", "find_allocator", "public_allocator"]
+__all__ = [
+    "HUGE_BYTES",
+    "Allocator",
+    "advise_huge",
+    "contiguous_strides",
+    "empty_strided",
+    "find_allocator",
+    "public_allocator",
+]
 
 Allocator: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]
 

@@ -48,7 +48,9 @@ FLAGS = (
     "-fopenmp-simd",
     "-fno-semantic-interposition",
 )
-GCC_FLAGS = ("-fno-tree-slp-vectorize",)  # packing scalars of unrolled bodies costs more than it gives
+GCC_FLAGS = (
+    "-fno-tree-slp-vectorize",
+)  # packing scalars of unrolled bodies costs more than it gives
 COMPILE_SECONDS = 600
 
 
@@ -92,7 +94,7 @@ def _compiler(candidates: tuple[str, ...]) -> Compiler | None:
         if not command or shutil.which(command[0]) is None:
             continue
         try:
-            out = subprocess.run(  # noqa: S603 - the user's own compiler, no shell
+            out = subprocess.run(  # noqa: S603
                 [*command, "--version"], capture_output=True, text=True, check=True, timeout=30
             ).stdout
         except (OSError, subprocess.SubprocessError):
@@ -149,7 +151,7 @@ def vector_isa(compiler: Compiler) -> str:
 
 
 def _flags(compiler: Compiler) -> tuple[str, ...]:
-    flags = FLAGS
+    flags: tuple[str, ...] = FLAGS
     if compiler.is_gcc:
         flags += GCC_FLAGS
     if vector_isa(compiler) == "avx512f":
@@ -257,7 +259,7 @@ def _compile(text: str, path: Path, compiler: Compiler, flags: tuple[str, ...]) 
         source.write_text(text)
         command = [*compiler.command, *flags, "-o", str(target), str(source), "-lm"]
         try:
-            done = subprocess.run(  # noqa: S603 - the user's own compiler, no shell
+            done = subprocess.run(  # noqa: S603
                 command, capture_output=True, text=True, check=False, timeout=COMPILE_SECONDS
             )
         except (OSError, subprocess.SubprocessError) as error:

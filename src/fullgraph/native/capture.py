@@ -9,24 +9,22 @@ decomposes what the operation table has no rule for.
 from __future__ import annotations
 
 import functools
-import operator
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fullgraph.errors import GradientRefusedError, UnsupportedBodyError
-from fullgraph.native.dtypes import BY_NAME, F32, DType
-from fullgraph.native.ir import Input, InvalidIRError, Loop, Node, Shape, verify
-from fullgraph.native.ops import Argument, Call, Refused, canonical_name, find_rule, rules
+from fullgraph.errors import GradientRefusedError
+from fullgraph.native.convert import Converter, origin_of, refusal
+from fullgraph.native.ir import InvalidIRError, Loop, verify
+from fullgraph.native.ops import canonical_name, rules
 
 __all__ = ["Captured", "lower", "mark"]
 
-_LIBRARY = torch.library.Library("fullgraph", "FRAGMENT")
-_LIBRARY.define("mark(Tensor value, str role, int index) -> Tensor")
+_LIBRARY = torch.library.Library("fullgraph", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("mark(Tensor value, str role, int index) -> Tensor")  # type: ignore[no-untyped-call]
 
 
 def _fake_mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
@@ -34,7 +32,29 @@ def _fake_mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
     return torch.empty(value.shape, dtype=value.dtype, device=value.device)
 
 
+def _copy_mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
+    del role, index
+    return value.clone(memory_format=torch.contiguous_format)
+
+
+def refuse_gradient(ctx: object, *grads: object) -> None:
+    """Raise where somebody differentiates through a native loop.
+
+    Raises
+    ------
+    GradientRefusedError
+        Always.
+    """
+    del ctx, grads
+    raise GradientRefusedError(
+        "native loops have no gradients yet. Call the compiled function under torch.no_grad(), "
+        "detach its inputs, or use another adapter for training"
+    )
+
+
 torch.library.register_fake("fullgraph::mark", _fake_mark, lib=_LIBRARY)
+torch.library.register_autograd("fullgraph::mark", refuse_gradient, lib=_LIBRARY)
+_LIBRARY.impl("mark", _copy_mark, "CPU")  # type: ignore[no-untyped-call]
 _MARK = torch.ops.fullgraph.mark.default
 # Dead code elimination must keep the marks of inputs that a body ignores.
 torch.fx.node.has_side_effect(_MARK)
@@ -75,27 +95,6 @@ class Captured:
     sources: tuple[str, ...] = ()
 
 
-def ir_dtype(dtype: torch.dtype, what: str, origin: str = "") -> DType:
-    """Return the IR's name of a torch dtype, or refuse it."""
-    name = str(dtype).removeprefix("torch.")
-    found = BY_NAME.get(name)
-    if found is None:
-        raise refusal(
-            f"{what} is {name}",
-            origin,
-            f"native loops compute in {', '.join(BY_NAME)}; convert before the loop",
-        )
-    return found
-
-
-def refusal(what: str, origin: str, instead: str) -> UnsupportedBodyError:
-    """Return the error for something the compiler cannot express."""
-    at = f" at {origin}" if origin else ""
-    return UnsupportedBodyError(
-        f"the body cannot become a native loop: {what}{at}. {instead}.", what, origin
-    )
-
-
 def lower(gm: torch.fx.GraphModule) -> Captured:
     """Return the loop of a captured step.
 
@@ -119,8 +118,8 @@ def lower(gm: torch.fx.GraphModule) -> Captured:
         if node.args[0] not in position:
             raise InvalidIRError(f"{node} marks {node.args[0]}, which is no argument")
     traced = _step_graph(gm, marks, carry, xs, placeholders)
-    builder = _Builder(traced, len(carry), len(xs), len(placeholders))
-    loop = builder.build()
+    builder = Converter(traced)
+    loop = builder.loop(len(carry), len(xs))
     verify(loop)
     return Captured(
         loop,
@@ -241,7 +240,12 @@ def _step_graph(
         return [runner.found[key] for key in results]
 
     mode = torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # noqa: SLF001
-    with torch._guards.tracing(None), mode, torch.fx.traceback.preserve_node_meta(), torch.no_grad():  # noqa: SLF001
+    with (
+        torch._guards.tracing(None),  # noqa: SLF001
+        mode,
+        torch.fx.traceback.preserve_node_meta(),
+        torch.no_grad(),
+    ):
         examples = [_example(n) for n in (*inputs, *placeholders)]
         traced = make_fx(
             torch.func.functionalize(step, remove="mutations_and_views"),
@@ -275,191 +279,3 @@ def _check_writes(traced: torch.fx.GraphModule, loaned: int) -> None:
                 origin_of(node),
                 "Make that tensor part of the carry",
             )
-
-
-def origin_of(node: torch.fx.Node) -> str:
-    """Return the user's line behind a node, as ``file:line: code``."""
-    trace = node.meta.get("stack_trace") or ""
-    found = re.findall(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)', trace)
-    if not found:
-        return ""
-    path, line, code = found[-1]
-    return f"{path}:{line}: {code.strip()}"
-
-
-class _Builder:
-    """Converts a functional ATen graph to a loop."""
-
-    def __init__(self, traced: torch.fx.GraphModule, carry: int, xs: int, consts: int) -> None:
-        self.traced = traced
-        self.counts = (carry, xs, consts)
-        self.values: dict[torch.fx.Node, Any] = {}
-        self.constants: list[torch.Tensor] = []
-        self.used_consts: list[int] = []
-        self.default_float = BY_NAME.get(str(torch.get_default_dtype()).removeprefix("torch."), F32)
-
-    def build(self) -> Loop:
-        """Return the loop."""
-        carry, xs, _ = self.counts
-        inputs: list[Input] = []
-        late: list[tuple[torch.fx.Node, torch.Tensor]] = []
-        placeholders = [n for n in self.traced.graph.nodes if n.op == "placeholder"]
-        for i, node in enumerate(placeholders):
-            role, index = ("carry", i) if i < carry else ("x", i - carry)
-            if i >= carry + xs:
-                if not node.users:
-                    continue
-                role, index = "const", len(self.used_consts)
-                self.used_consts.append(i - carry - xs)
-            leaf = self._input(node, role, index)
-            inputs.append(leaf)
-        for node in self.traced.graph.nodes:
-            if node.op == "get_attr":
-                late.append((node, getattr(self.traced, str(node.target))))
-        for node, value in late:
-            inputs.append(self._constant(node, value))
-        for node in self.traced.graph.nodes:
-            if node.op == "call_function":
-                self.values[node] = self._convert(node)
-        output = next(n for n in self.traced.graph.nodes if n.op == "output")
-        results = [self.values[n] for n in output.args[0]]
-        return Loop(
-            carry=tuple(n for n in inputs if n.role == "carry"),
-            xs=tuple(n for n in inputs if n.role == "x"),
-            consts=tuple(n for n in inputs if n.role == "const"),
-            carry_out=tuple(results[:carry]),
-            ys=tuple(results[carry:]),
-        )
-
-    def _input(self, node: torch.fx.Node, role: str, index: int) -> Input:
-        value = node.meta["val"]
-        dtype = ir_dtype(value.dtype, {"carry": "a carry leaf", "x": "a leaf of xs"}.get(role, "a closed-over tensor"))
-        leaf = Input(dtype=dtype, shape=tuple(value.shape), role=role, index=index)
-        self.values[node] = leaf
-        return leaf
-
-    def _constant(self, node: torch.fx.Node, value: torch.Tensor) -> Input:
-        real = _real_constant(value)
-        leaf = Input(
-            dtype=ir_dtype(real.dtype, "a constant"),
-            shape=tuple(real.shape),
-            role="const",
-            index=len(self.used_consts) + len(self.constants),
-        )
-        self.constants.append(real.contiguous())
-        self.values[node] = leaf
-        return leaf
-
-    def _convert(self, node: torch.fx.Node) -> Any:
-        if node.target is operator.getitem:
-            source, index = node.args
-            return self.values[source][index]  # type: ignore[index]
-        name = canonical_name(str(node.target))
-        origin = origin_of(node)
-        dtypes, shapes = _result_types(node, name, origin)
-        rule = find_rule(name)
-        if rule is None:
-            raise refusal(
-                f"{name} of {_shapes(node)}", origin, _advice(name)
-            )
-        call = Call(
-            name=name,
-            args=tuple(self._argument(a) for a in node.args),
-            kwargs={k: self._argument(v) for k, v in node.kwargs.items()},
-            dtypes=dtypes,
-            shapes=shapes,
-            origin=origin,
-            default_float=self.default_float,
-        )
-        try:
-            result = rule(call)
-        except Refused as reason:
-            raise refusal(
-                f"{name} of {_shapes(node)}: {reason}", origin, _advice(name)
-            ) from None
-        _check_result(name, result, dtypes, shapes)
-        return result
-
-    def _argument(self, value: Any) -> Argument:
-        if isinstance(value, torch.fx.Node):
-            found: Argument = self.values[value]
-            return found
-        if isinstance(value, (list, tuple)):
-            return [self._argument(v) for v in value]
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        if isinstance(value, torch.dtype):
-            return str(value)
-        return str(value)
-
-
-def _real_constant(value: torch.Tensor) -> torch.Tensor:
-    """Return the tensor behind a constant of the traced graph."""
-    real = getattr(value, "constant", None) if type(value) is not torch.Tensor else value
-    if real is None:
-        raise refusal(
-            "a tensor made from Python values in the body",
-            "",
-            "Make it before the loop and close over it",
-        )
-    assert isinstance(real, torch.Tensor)
-    return real.detach()
-
-
-def _result_types(
-    node: torch.fx.Node, name: str, origin: str
-) -> tuple[tuple[DType, ...], tuple[Shape, ...]]:
-    value = node.meta.get("val")
-    values: Sequence[Any] = value if isinstance(value, (list, tuple)) else (value,)
-    if not all(isinstance(v, torch.Tensor) for v in values):
-        raise refusal(f"{name}, which gives no tensor", origin, _advice(name))
-    return (
-        tuple(ir_dtype(v.dtype, f"the result of {name}", origin) for v in values),
-        tuple(tuple(int(n) for n in v.shape) for v in values),
-    )
-
-
-def _check_result(
-    name: str,
-    result: Node | tuple[Node, ...],
-    dtypes: tuple[DType, ...],
-    shapes: tuple[Shape, ...],
-) -> None:
-    nodes = result if isinstance(result, tuple) else (result,)
-    for node, dtype, shape in zip(nodes, dtypes, shapes, strict=True):
-        if (node.dtype, node.shape) != (dtype, shape):
-            raise InvalidIRError(
-                f"the rule of {name} gave {node.dtype}{list(node.shape)} "
-                f"for {dtype}{list(shape)}"
-            )
-
-
-def _shapes(node: torch.fx.Node) -> str:
-    """Return dtypes and shapes of the operands, for messages."""
-    words = []
-    for a in node.all_input_nodes:
-        value = a.meta.get("val")
-        if isinstance(value, torch.Tensor):
-            words.append(f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}")
-    return ", ".join(words) or "no operands"
-
-
-_RANDOM = re.compile(r"rand|bernoulli|normal|multinomial|dropout|poisson|exponential|uniform")
-
-
-def _advice(name: str) -> str:
-    """Return what to write instead of an operation that has no rule."""
-    if _RANDOM.search(name):
-        return (
-            "Randomness inside a body is refused: draw all numbers before the loop and pass "
-            "them as xs"
-        )
-    if "complex" in name or "fft" in name:
-        return "Complex numbers are not supported: carry real and imaginary parts"
-    if name.startswith("aten.linalg") or "linalg" in name:
-        return "Compute it before the loop, or write it with solve, cholesky, inv or matmul"
-    if "sort" in name or "topk" in name or "nonzero" in name or "unique" in name:
-        return "Results whose order or size depends on the data do not fit; use where and masks"
-    return "Write it with operations that have a rule (docs: native loops), or use another adapter"
-
-

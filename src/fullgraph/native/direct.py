@@ -59,7 +59,10 @@ def direct_text(compiled: CompiledLoop, sources: tuple[str, ...], results: Any) 
     outputs = [f"r{k}" for k in range(n + len(loop.ys))]
     lines = ["def direct(L, G, xs, steps, first, stride):"]
     for name, read in zip(inputs, reads, strict=True):
-        lines += [f" {name} = {read}", f" if not {name}.is_contiguous(): {name} = {name}.contiguous()"]
+        lines += [
+            f" {name} = {read}",
+            f" if not {name}.is_contiguous(): {name} = {name}.contiguous()",
+        ]
     for k, name in enumerate(outputs):
         shape = f"shape{k}" if k < n else f"(steps, *shape{k})"
         if k >= n and not loop.ys[k - n].shape:
@@ -89,6 +92,6 @@ def direct_function(
         **{f"constant{k}": t.data_ptr() for k, t in enumerate(constants)},
         "keep_alive": constants,
     }
-    exec(direct_text(compiled, sources, results), names)  # noqa: S102 - text of this module
+    exec(direct_text(compiled, sources, results), names)  # noqa: S102
     direct: Direct = names["direct"]
     return direct

@@ -14,17 +14,20 @@ import re
 import threading
 import time
 import types
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import optree
 import torch
 
 from fullgraph.native.capture import Captured, lower
 from fullgraph.native.direct import Direct, direct_function
+from fullgraph.native.inductor import CAPTURING
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.runtime import CompiledLoop, compile_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Site", "Specialisation", "cache_entries_known"]
 
@@ -71,6 +74,11 @@ _invocation = _Invocation()
 Results = tuple[Any, Any]
 
 
+def _last_ran() -> Specialisation | None:
+    """Return what ran last in this thread."""
+    return _invocation.ran
+
+
 @dataclass(eq=False)
 class Specialisation:
     """One capture of a body, compiled.
@@ -115,7 +123,8 @@ class Specialisation:
     def learn(self, results: Results) -> None:
         """Write the direct function, once the structure of the results is known."""
         captured = self.captured
-        leaves = optree.tree_leaves(results)
+        tree: Any = results
+        leaves: list[Any] = optree.tree_leaves(tree)
         plain = captured.outputs == tuple(range(len(leaves))) and isinstance(results, tuple)
         if not plain or len(captured.sources) != len(captured.carry) + len(captured.consts):
             return
@@ -197,10 +206,14 @@ class Site:
             What Dynamo raises when it cannot capture, or what `lower` and `compile_loop` raise as
             its ``inner_exception``.
         """
-        with torch._dynamo.config.patch(  # noqa: SLF001
-            specialize_float=True, recompile_limit=RECOMPILE_LIMIT, suppress_errors=False
-        ):
-            return self._run(self._slow, (body, init, x), xs, steps, reverse=reverse)
+        outer, CAPTURING.active = CAPTURING.active, True
+        try:
+            with torch._dynamo.config.patch(  # noqa: SLF001
+                specialize_float=True, recompile_limit=RECOMPILE_LIMIT, suppress_errors=False
+            ):
+                return self._run(self._slow, (body, init, x), xs, steps, reverse=reverse)
+        finally:
+            CAPTURING.active = outer
 
     def _run(
         self,
@@ -218,7 +231,7 @@ class Site:
         _invocation.ran = None
         try:
             results = function(*args)
-            ran: Specialisation | None = _invocation.ran
+            ran = _last_ran()
         finally:
             _invocation.xs, _invocation.steps, _invocation.reverse = outer
         if code is not None and ran is not None and ran.direct is None:

@@ -9,10 +9,13 @@ to each other directly and compare by identity.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fullgraph.native.dtypes import BOOL, I64, DType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 __all__ = [
     "Accumulate",
@@ -79,6 +82,7 @@ class Input(Node):
     index: int
 
     def describe(self) -> str:
+        """Name the attributes."""
         return f"{self.role} {self.index}"
 
 
@@ -89,6 +93,7 @@ class Constant(Node):
     value: bool | int | float
 
     def describe(self) -> str:
+        """Name the attributes."""
         return repr(self.value)
 
 
@@ -100,6 +105,7 @@ class Iota(Node):
     step: int | float
 
     def describe(self) -> str:
+        """Name the attributes."""
         return f"start={self.start!r} step={self.step!r}"
 
 
@@ -113,9 +119,11 @@ class Map(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
         return self.args
 
     def describe(self) -> str:
+        """Name the attributes."""
         return self.fn if self.compute == self.dtype else f"{self.fn} in {self.compute}"
 
 
@@ -125,6 +133,7 @@ class _Unary(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
         return (self.arg,)
 
 
@@ -140,6 +149,7 @@ class Permute(_Unary):
     order: tuple[int, ...]
 
     def describe(self) -> str:
+        """Name the attributes."""
         return str(self.order)
 
 
@@ -151,6 +161,7 @@ class Slice(_Unary):
     steps: tuple[int, ...]
 
     def describe(self) -> str:
+        """Name the attributes."""
         return f"starts={self.starts} steps={self.steps}"
 
 
@@ -168,9 +179,11 @@ class Cat(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
         return self.args
 
     def describe(self) -> str:
+        """Name the attributes."""
         return f"dim={self.dim}"
 
 
@@ -182,6 +195,7 @@ class Reduce(_Unary):
     dims: tuple[int, ...]
 
     def describe(self) -> str:
+        """Name the attributes."""
         return f"{self.fn} dims={self.dims}"
 
 
@@ -193,6 +207,7 @@ class ArgReduce(_Unary):
     dim: int
 
     def describe(self) -> str:
+        """Name the attributes."""
         return f"{self.fn} dim={self.dim}"
 
 
@@ -204,6 +219,7 @@ class Accumulate(_Unary):
     dim: int
 
     def describe(self) -> str:
+        """Name the attributes."""
         return f"{self.fn} dim={self.dim}"
 
 
@@ -216,6 +232,7 @@ class Contract(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
         return (self.lhs, self.rhs)
 
 
@@ -231,9 +248,11 @@ class Gather(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
         return (self.arg, *(s for s in self.sources if isinstance(s, Node)))
 
     def describe(self) -> str:
+        """Name the attributes."""
         return " ".join("index" if isinstance(s, Node) else f"d{s}" for s in self.sources)
 
 
@@ -247,9 +266,11 @@ class Kernel(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
         return self.args
 
     def describe(self) -> str:
+        """Name the attributes."""
         return f"{self.name} {self.options}" if self.options else self.name
 
 
@@ -265,9 +286,11 @@ class Nested(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
         return (*self.init, *self.xs, *self.consts)
 
     def describe(self) -> str:
+        """Name the attributes."""
         return f"{self.length} steps"
 
 
@@ -278,6 +301,7 @@ class Project(_Unary):
     index: int
 
     def describe(self) -> str:
+        """Name the attributes."""
         return str(self.index)
 
 
@@ -365,7 +389,7 @@ def _broadcastable(shape: Shape, to: Shape) -> bool:
     return all(a in (1, b) for a, b in zip(shape, tail, strict=True))
 
 
-def _problem(node: Node) -> str:  # noqa: C901, PLR0911, PLR0912
+def _problem(node: Node) -> str:
     match node:
         case Map():
             if not all(_broadcastable(a.shape, node.shape) for a in node.args):

@@ -8,8 +8,8 @@ of them runs all its steps before the next block starts, and its state stays in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fullgraph.native.ir import (
     Accumulate,
@@ -33,6 +33,9 @@ from fullgraph.native.ir import (
     Slice,
 )
 from fullgraph.native.scalar import SCALAR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["SHORT", "Plan", "make_plan", "reshape_groups", "terms"]
 
@@ -82,21 +85,28 @@ class Plan:
 
 
 def make_plan(
-    loop: Loop, *, block: int | None = None, unroll_limit: int = UNROLL_LIMIT
+    loop: Loop,
+    *,
+    lanes: bool = True,
+    block: int | None = None,
+    unroll_limit: int | None = None,
 ) -> Plan:
     """Return how `loop` is written out; `block` and `unroll_limit` are for tests."""
     nodes = loop.nodes
-    lane, count = _find_lanes(loop, nodes)
+    lane, count = _find_lanes(loop, nodes) if lanes else ({}, 0)
     work = {n: _work(n) for n in nodes}
     if lane:
         apart = sum(w for n, w in work.items() if n not in lane)
         together = sum(w for n, w in work.items() if n in lane)
-        if apart * -(-count // (block or BLOCK_LIMIT)) > together:  # would be repeated for every block
+        if (
+            apart * -(-count // (block or BLOCK_LIMIT)) > together
+        ):  # would be repeated for every block
             lane, count = {}, 0
     statements = sum(_statements(n, lane) for n in nodes)
     statements += sum(n.size // _lanes_of(n, lane) for n in (*loop.carry_out, *loop.ys))
     whole = any(isinstance(n, Nested | Kernel | Accumulate | ArgReduce) for n in nodes)
-    unroll = statements <= unroll_limit and not (lane and whole)
+    limit = UNROLL_LIMIT if unroll_limit is None else unroll_limit
+    unroll = statements <= limit and not (lane and whole)
     stored = _stored(loop, nodes, unroll=unroll)
     memory = sum(n.size // count * n.dtype.size for n in {*loop.carry, *stored} if n in lane)
     return Plan(
@@ -127,7 +137,8 @@ def reshape_groups(a: tuple[int, ...], b: tuple[int, ...]) -> list[tuple[list[in
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(a) or j < len(b):
-        left, right = [], []
+        left: list[int] = []
+        right: list[int] = []
         p = q = 1
         while True:
             if p == q and (left or right):
@@ -240,9 +251,9 @@ def _reads(loop: Loop, nodes: tuple[Node, ...]) -> Counter[Node]:
         view = isinstance(node, Reshape | Permute | Slice | Broadcast)
         for a in node.inputs:
             times = max(reads[node], 1) if view else 1
-            if isinstance(node, Contract):
-                times = 2
-            elif isinstance(node, Map | Broadcast) and a.size < node.size:
+            if isinstance(node, Contract) or (
+                isinstance(node, Map | Broadcast) and a.size < node.size
+            ):
                 times = 2
             reads[a] += times
     return reads
@@ -304,13 +315,14 @@ def _find_lanes(loop: Loop, nodes: tuple[Node, ...]) -> tuple[dict[Node, int], i
     for axes in members.values():
         lane = dict(axes)
         size = axes[0][0].shape[axes[0][1]]
-        if size > count and len(lane) == len(axes) and outputs & lane.keys():
-            if all(a not in lane for n in nodes if n not in lane for a in n.inputs):
-                best, count = lane, size
+        once = len(lane) == len(axes)  # no node has two lane dimensions
+        mixed = any(a in lane for n in nodes if n not in lane for a in n.inputs)
+        if size > count and once and not mixed and outputs & lane.keys():
+            best, count = lane, size
     return best, count
 
 
-def _axes(node: Node) -> tuple[list[tuple[_Axis, _Axis]], list[_Axis]]:  # noqa: C901, PLR0912
+def _axes(node: Node) -> tuple[list[tuple[_Axis, _Axis]], list[_Axis]]:
     """Return which axes of operands and result go together, and which cannot be lanes."""
     ties: list[tuple[_Axis, _Axis]] = []
     stops: list[_Axis] = []

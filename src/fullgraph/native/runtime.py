@@ -7,7 +7,6 @@ import functools
 import os
 import struct
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,16 @@ import torch
 
 from fullgraph.errors import NativeMemoryError, NativeRuntimeError
 from fullgraph.native.allocate import HUGE_BYTES, advise_huge, contiguous_strides, empty_strided
-from fullgraph.native.emit import TRAILER, Program, emit
 from fullgraph.native.build import Built, build, find_compiler, vector_isa
-from fullgraph.native.lanes import Plan
+from fullgraph.native.emit import TRAILER, Program, emit
 from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fullgraph.native.dtypes import DType
     from fullgraph.native.ir import Loop
+    from fullgraph.native.lanes import Plan
 
 __all__ = ["CompiledLoop", "compile_loop", "torch_dtype"]
 
@@ -47,16 +48,12 @@ def _torch_library() -> ctypes.CDLL:
 
 def _addresses(symbols: Sequence[str]) -> list[int] | None:
     """Return the addresses of vector routines in torch's own library, if all are there."""
-    found: list[int] = []
     try:
         library = _torch_library()
-        for symbol in symbols:
-            address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
-            assert address is not None
-            found.append(address)
+        found = [ctypes.cast(getattr(library, s), ctypes.c_void_p).value for s in symbols]
     except (OSError, AttributeError):
         return None
-    return found
+    return [address for address in found if address is not None]
 
 
 def compile_loop(loop: Loop, plan: Plan, *, vector_math: str = "sleef") -> CompiledLoop:
@@ -88,7 +85,7 @@ def _available_memory() -> int | None:
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                found.append(int(line.split()[1]) * 1024)
+                found.append(int(line.split()[1]) * 1024)  # noqa: PERF401
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
         if limit.isdigit():
@@ -134,8 +131,7 @@ class CompiledLoop:
             for leaf in loop.carry
         ]
         self._ys = [
-            (y.shape, (y.size, *contiguous_strides(y.shape)), torch_dtype(y.dtype))
-            for y in loop.ys
+            (y.shape, (y.size, *contiguous_strides(y.shape)), torch_dtype(y.dtype)) for y in loop.ys
         ]
         self._step_bytes = sum(y.size * y.dtype.size for y in loop.ys)
         # Steps that one call may do without a look at the clock.
@@ -186,9 +182,14 @@ class CompiledLoop:
                 self._pack(
                     *[t.data_ptr() for t in inputs],
                     *[t.data_ptr() for t in results],
-                    0, steps, first, stride, 0, self.program.blocks,
+                    0,
+                    steps,
+                    first,
+                    stride,
+                    0,
+                    self.program.blocks,
                     0 if scratch is None else scratch.data_ptr(),
-                )  # fmt: skip
+                )
             )
         else:
             status = self._sliced(inputs, results, steps, (first, stride), threads)
@@ -297,5 +298,3 @@ def _raise_status(status: int) -> None:
     if status & OUT_OF_BOUNDS:
         reasons.append("an index was outside its tensor")
     raise NativeRuntimeError(f"in a step of the loop {' and '.join(reasons)}")
-
-

@@ -7,9 +7,10 @@ is the suffix of a C math function (``f`` for float32), ``{t}`` the C type of th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from fullgraph.native.dtypes import DType
+if TYPE_CHECKING:
+    from fullgraph.native.dtypes import DType
 
 __all__ = ["DIVISION_BY_ZERO", "OUT_OF_BOUNDS", "SCALAR", "VECTOR_MATH", "ScalarFn", "expression"]
 
@@ -56,15 +57,15 @@ def _math(name: str, operands: str = "{0}", *, cost: int = 20) -> ScalarFn:
 
 # Math functions with a vector form in Sleef: name -> (operands, accuracy tag of the symbol).
 VECTOR_MATH: Final[dict[str, tuple[int, str]]] = {
-    **{
-        name: (1, "u10")
-        for name in (
+    **dict.fromkeys(
+        (
             *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p"),
             *("sin", "cos", "tan", "asin", "acos", "atan"),
             *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
             *("erf", "lgamma"),
-        )
-    },
+        ),
+        (1, "u10"),
+    ),
     "erfc": (1, "u15"),
     "pow": (2, "u10"),
     "atan2": (2, "u10"),
@@ -84,9 +85,7 @@ SCALAR: Final[dict[str, ScalarFn]] = {
     "sub": _same("{0} - {1}"),
     "mul": _same("{0} * {1}", "{0} & {1}"),
     "div": ScalarFn("{0} / {1}", cost=4),
-    "trunc_div": ScalarFn(
-        "trunc{s}({0} / {1})", "fg_quotient({0}, {1})", cost=6, fails="{1} == 0"
-    ),
+    "trunc_div": ScalarFn("trunc{s}({0} / {1})", "fg_quotient({0}, {1})", cost=6, fails="{1} == 0"),
     "floor_div": ScalarFn(
         "fg_floor_div{s}({0}, {1})", "fg_floor_quotient({0}, {1})", cost=30, fails="{1} == 0"
     ),
@@ -96,9 +95,7 @@ SCALAR: Final[dict[str, ScalarFn]] = {
     "fmod": ScalarFn("fg_fmod{s}({0}, {1})", "fg_rest({0}, {1})", cost=20, fails="{1} == 0"),
     "neg": _same("-{0}"),
     "abs": ScalarFn("fabs{s}({0})", "{0} < 0 ? -{0} : {0}", "{0}"),
-    "sign": ScalarFn(
-        "({t})(({0} > 0) - ({0} < 0))", "({t})(({0} > 0) - ({0} < 0))", "{0}", cost=2
-    ),
+    "sign": ScalarFn("({t})(({0} > 0) - ({0} < 0))", "({t})(({0} > 0) - ({0} < 0))", "{0}", cost=2),
     "sqrt": ScalarFn("sqrt{s}({0})", cost=6),
     "reciprocal": ScalarFn("1 / {0}", cost=4),
     "rsqrt": ScalarFn("1 / sqrt{s}({0})", cost=10),

@@ -8,9 +8,12 @@ from fullgraph.errors import UsageError
 from fullgraph.torch_loop._construct import import_torch
 
 if TYPE_CHECKING:
-    from fullgraph.loops import LoopAdapter
+    from collections.abc import Callable
 
-__all__ = ["torch_native_loop_adapter"]
+    from fullgraph.loops import LoopAdapter
+    from fullgraph.torch_loop._explain import LoopExplanation
+
+__all__ = ["explain_loop", "torch_native_loop_adapter"]
 
 
 def torch_native_loop_adapter(
@@ -104,6 +107,51 @@ def torch_native_loop_adapter(
         threads=threads,
         vector_math=vector_math,
     )
+
+
+def explain_loop(
+    body: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    *,
+    length: int | None = None,
+    vector_math: Literal["sleef", "libm"] = "sleef",
+) -> LoopExplanation:
+    """Compile a body for the native adapter, run it once, and say what became of it.
+
+    Parameters
+    ----------
+    body, init, xs, length
+        As for `fullgraph.scan`. Gradients are off.
+    vector_math : {"sleef", "libm"}
+        As for `torch_native_loop_adapter`.
+
+    Returns
+    -------
+    LoopExplanation
+        What was captured, operations, lanes and blocks, C text, flags, seconds and cache hit; or
+        why the body is refused, with operation and line. ``print`` it, or read its attributes.
+
+    Raises
+    ------
+    LoopError
+        What the adapter raises for arguments that it does not take.
+
+    Examples
+    --------
+    >>> import torch
+    >>> told = explain_loop(lambda c, x: (c * x, None), torch.ones(32), torch.rand(5, 32))
+    >>> told.lanes, told.operations
+    (32, {'mul': 1})
+    >>> told = explain_loop(lambda c, x: (c * torch.rand(32), None), torch.ones(32), length=5)
+    >>> told.operation
+    'aten.rand.default of no operands'
+    """
+    _check_choice("vector_math", vector_math, ("sleef", "libm"))
+    import_torch("explain_loop")
+    from fullgraph.torch_loop._explain import explain
+
+    return explain(body, init, xs, length, vector_math)
 
 
 def _check_int(name: str, value: Any, least: int) -> None:

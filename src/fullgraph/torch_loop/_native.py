@@ -26,13 +26,14 @@ from fullgraph.loops._tree import flatten, unflatten
 from fullgraph.native.build import find_compiler, unsupported_platform
 from fullgraph.native.capture import mark
 from fullgraph.native.dispatch import Site, Specialisation
+from fullgraph.native.inductor import can_inline
 from fullgraph.torch_loop._driver import FlatScan, NeedsRehearsal, TorchLoopDriver
 from fullgraph.torch_loop._quiet import quiet_compilation
 from fullgraph.torch_loop._rules import Rules, check_output
 from fullgraph.torch_loop._skeleton import rebuild, skeleton_of
 from fullgraph.torch_loop._transforms import active_transform
 
-__all__ = ["NativeEngine", "captured_step", "native_adapter"]
+__all__ = ["NAME", "NativeEngine", "captured_step", "native_adapter", "native_rules"]
 
 PyTree = Any
 Body = Callable[[PyTree, PyTree], tuple[PyTree, PyTree]]
@@ -60,7 +61,16 @@ def native_adapter(
     if problem:
         raise MissingBackendError(f"{NAME}: {problem}")
     find_compiler()
-    rules = Rules(
+    rules = native_rules(max_steps, max_elements)
+    engine = NativeEngine(rules, threads, vector_math)
+    driver = TorchLoopDriver(rules, engine)
+    scan = _with_fallback(driver.scan) if fallback == "eager" else driver.scan
+    return LoopAdapter(scan=_short_way(engine, scan))
+
+
+def native_rules(max_steps: int | None, max_elements: int | None) -> Rules:
+    """Return what the adapter takes."""
+    return Rules(
         adapter=NAME,
         max_steps=max_steps,
         max_elements=max_elements,
@@ -74,10 +84,6 @@ def native_adapter(
         advice="Run this loop eagerly with use_loop_adapter(namespace, None), or with another "
         "adapter.",
     )
-    engine = NativeEngine(rules, threads, vector_math)
-    driver = TorchLoopDriver(rules, engine)
-    scan = _with_fallback(driver.scan) if fallback == "eager" else driver.scan
-    return LoopAdapter(scan=_short_way(engine, scan))
 
 
 class NativeEngine:
@@ -123,17 +129,9 @@ class NativeEngine:
 
     def inline_scan(self, call: FlatScan) -> tuple[list[Any], PyTree]:
         """Emit a scan into the graph that somebody else's ``torch.compile`` is capturing."""
-        carry, ys = _eager.scan(
-            call.body,
-            rebuild(call.carry, call.init),
-            rebuild(call.row, call.xs),
-            length=call.length,
-            reverse=call.reverse,
-            ops=ops_for_this_call(),
-        )
-        leaves: list[Any] = []
-        skeleton_of(carry, leaves)
-        return leaves, ys
+        if call.length == 0 or not call.init or not can_inline():
+            return _unrolled(call)
+        return inlined_scan(call, self._strong(call), self._threads, self._vector_math)
 
     def site(self, body: Body) -> Site:
         """Return where captures of `body` are kept."""
@@ -156,12 +154,20 @@ class NativeEngine:
         for row, leaf in zip(rows, call.xs, strict=True):
             row.requires_grad_(leaf.requires_grad)
         x = rebuild(call.row, rows)
-        init = rebuild(call.carry, call.init)
-        if weak_leaves(call.init):
-            leaves, treedef = flatten(init)
-            evaluate = _one_step(call)
-            init = unflatten(treedef, strengthen(leaves, treedef, _OPS, _CPU, evaluate))
-        return init, x
+        if not weak_leaves(call.init):
+            return rebuild(call.carry, call.init), x
+        return rebuild(call.carry, self._strong(call)), x
+
+    @staticmethod
+    def _strong(call: FlatScan) -> list[Any]:
+        """Return the leaves of the carry, Python scalars as tensors of the dtype they take."""
+        if not weak_leaves(call.init):
+            return call.init
+        leaves, treedef = flatten(rebuild(call.carry, call.init))
+        strong = strengthen(leaves, treedef, _OPS, _CPU, _one_step(call))
+        ordered: list[Any] = []
+        skeleton_of(unflatten(treedef, strong), ordered)
+        return ordered
 
     def _check_size(self, call: FlatScan, ys: PyTree) -> None:
         """Apply the bound on stacked outputs, once their size is known."""
@@ -187,9 +193,59 @@ def _one_step(call: FlatScan) -> Callable[[PyTree], PyTree]:
         def step() -> Any:
             return call.body(unflatten(treedef, own), rebuild(call.row, rows))
 
-        return split_result(_OPS.evaluate(step))[0]
+        return split_result(ops_for_this_call().evaluate(step))[0]
 
     return after
+
+
+def _unrolled(call: FlatScan) -> tuple[list[Any], PyTree]:
+    """Trace a scan step by step."""
+    carry, ys = _eager.scan(
+        call.body,
+        rebuild(call.carry, call.init),
+        rebuild(call.row, call.xs),
+        length=call.length,
+        reverse=call.reverse,
+        ops=ops_for_this_call(),
+    )
+    leaves: list[Any] = []
+    skeleton_of(carry, leaves)
+    return leaves, ys
+
+
+def inlined_scan(
+    call: FlatScan, init: list[Any], threads: int, vector_math: str
+) -> tuple[list[Any], PyTree]:
+    """Emit torch's scan operator, marked, which keeps the body as a graph of its own.
+
+    The operator refuses results that share memory with anything; fresh copies cure that, and cost
+    nothing once compiled. Where there is no x it counts.
+    """
+    from torch._higher_order_ops import scan
+
+    spec = CarrySpec(rebuild(call.carry, init), _OPS)
+
+    def fresh(leaf: torch.Tensor) -> torch.Tensor:
+        return leaf.clone(memory_format=torch.contiguous_format)
+
+    def call_body(carry: list[Any], row: list[Any]) -> tuple[PyTree, PyTree]:
+        return split_result(call.body(rebuild(call.carry, carry), rebuild(call.row, row)))
+
+    def step(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+        # The mark says whose scan this is and how it is meant; it has no gradient on purpose.
+        marked = [mark(leaf, vector_math, threads) for leaf in carry]
+        new, y = call_body(marked, row if call.xs else [])
+        outputs: list[Any] = []
+        skeleton_of(y, outputs)
+        arrays = [fresh(output_leaf(y, i, leaf, _OPS, _CPU)) for i, leaf in enumerate(outputs)]
+        return [fresh(leaf) for leaf in spec.accept(new)], arrays
+
+    # Traced once more outside of the operator, for the structure of y; the compiler drops it.
+    y = call_body([fresh(leaf) for leaf in init], [fresh(leaf[0]) for leaf in call.xs])[1]
+    skeleton = skeleton_of(y, [])
+    xs = call.xs or [torch.arange(call.length)]
+    carry, ys = scan(step, [fresh(leaf) for leaf in init], xs, reverse=call.reverse)
+    return list(carry), rebuild(skeleton, list(ys))
 
 
 def captured_step(body: Body, init: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from fullgraph.native.dtypes import BOOL, DType
 from fullgraph.native.emit._index import LANE, Index, linear, minus, plus, reshaped, times
@@ -26,9 +26,11 @@ from fullgraph.native.ir import (
     Shape,
     Slice,
 )
-from fullgraph.native.lanes import Plan
 from fullgraph.native.ops._registry import Refused
 from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS, SCALAR, expression
+
+if TYPE_CHECKING:
+    from fullgraph.native.lanes import Plan
 
 __all__ = ["IDENTITY", "JOIN", "Elements", "converted", "literal"]
 
@@ -46,7 +48,7 @@ JOIN: Final = {
 IDENTITY: Final[dict[str, int]] = {"sum": 0, "prod": 1, "any": 0, "all": 1}
 
 
-def literal(value: bool | int | float, dtype: DType) -> str:
+def literal(value: bool | float, dtype: DType) -> str:
     """Return a number as a C literal of `dtype`."""
     if dtype.kind == "b":
         return str(int(bool(value)))
@@ -95,12 +97,25 @@ class Elements:
         Statements that run once for a block of lanes, before its first step.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, names: Iterator[int] | None = None) -> None:
         self.plan = plan
         self.scope = Scope()
         self.storage: dict[Node, Callable[[Position], str]] = {}
         self.before: list[str] = []
-        self._names = itertools.count()
+        self._names = itertools.count() if names is None else names
+
+    def child(self, plan: Plan) -> Elements:
+        """Return what writes a loop inside this one; its names are other names."""
+        return Elements(plan, self._names)
+
+    def reading(self, node: Node, index: Position) -> str:
+        """Return the C text of an element that is in memory, or is a number."""
+        if isinstance(node, Constant):
+            return literal(node.value, node.dtype)
+        if isinstance(node, Iota):
+            start, step = literal(node.start, node.dtype), literal(node.step, node.dtype)
+            return f"(({node.dtype.c})({start} + {step} * {index[0]}))"
+        return self.storage[node](index)
 
     def name(self, prefix: str) -> str:
         """Return a C name that is not yet taken."""
@@ -144,7 +159,7 @@ class Elements:
             for d, n in enumerate(node.shape)
         ]
 
-    def _compute(self, node: Node, index: tuple[Index, ...]) -> str:  # noqa: C901, PLR0911, PLR0912
+    def _compute(self, node: Node, index: tuple[Index, ...]) -> str:
         read = self.storage.get(node)
         if read is not None:
             return self.bind(node, read(index))

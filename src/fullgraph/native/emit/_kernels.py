@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from fullgraph.native.ir import Kernel
+from typing import TYPE_CHECKING
+
 from fullgraph.native.ops._registry import Refused
+
+if TYPE_CHECKING:
+    from fullgraph.native.ir import Kernel
 
 __all__ = ["kernel_lines"]
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from fullgraph.native.dtypes import DType
 from fullgraph.native.emit._elements import IDENTITY, JOIN, Elements, Position, fused, literal
 from fullgraph.native.emit._index import LANE, Index, linear, plus
 from fullgraph.native.emit._kernels import kernel_lines
@@ -23,6 +22,11 @@ from fullgraph.native.ir import (
 )
 from fullgraph.native.lanes import SHORT, terms
 from fullgraph.native.scalar import expression
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fullgraph.native.dtypes import DType
 
 __all__ = ["Buffers", "fill", "over", "store"]
 
@@ -76,7 +80,9 @@ def over(
         Whether the innermost loop may run in any order.
     """
     if unroll:
-        ranges = [[LANE] if d == lane else range(n) for d, n in enumerate(shape)]
+        ranges: list[list[Index]] = [
+            [LANE] if d == lane else list(range(n)) for d, n in enumerate(shape)
+        ]
         for index in itertools.product(*ranges):
             body(list(index))
         return
@@ -96,7 +102,13 @@ def over(
 
 
 def loop(
-    name: str, n: int | str, body: list[str], *, simd: bool = False, reduction: str = "", start: str = "0"
+    name: str,
+    n: int | str,
+    body: list[str],
+    *,
+    simd: bool = False,
+    reduction: str = "",
+    start: str = "0",
 ) -> list[str]:
     """Return a counting loop around `body`."""
     pragma = []
@@ -107,21 +119,12 @@ def loop(
     return [*pragma, head, *indent(body), "}"]
 
 
-def store(
-    e: Elements, node: Node, target: Callable[[Position], str], *, unroll: bool, late: bool = False
-) -> None:
-    """Compute all elements of `node` and assign them to ``target(index)``.
-
-    With `late`, assignments that are written out follow everything else of the scope's step.
-    """
+def store(e: Elements, node: Node, target: Callable[[Position], str], *, unroll: bool) -> None:
+    """Compute all elements of `node` and assign them to ``target(index)``."""
 
     def body(index: list[Index]) -> None:
         atom = e.element(node, index)
-        statement = f"{target(index)} = {atom};"
-        if late and not e.varies(node):
-            e.scope.after.append(statement)
-        else:
-            e.say(statement, lane=e.varies(node))
+        e.say(f"{target(index)} = {atom};", lane=e.varies(node))
 
     over(e, node.shape, e.plan.lane.get(node), body, unroll=unroll)
 
@@ -404,7 +407,7 @@ def _vector_tile(
         where = linear([b, k, plus(first + j * wide)], (batch, inner, rows))
         target = linear([b, plus(first + j * wide), 0], node.shape)
         body.append(
-            f"{cell} = fg_fma_{vector[3:]}(*({vector}_memory *)({packed} + {where}), {factor}, {cell});"
+            f"{cell} = fg_fma_{vector[3:]}(*({vector}_memory *)({packed} + {where}), {factor}, {cell});"  # noqa: E501
         )
         done.append(f"*({vector}_memory *)({name} + {target}) = {cell};")
     return [

@@ -248,8 +248,10 @@ def _binding(name: str, isa: str) -> str:
         symbol = f"_ZGV{letter}N{2 * n}{v}_{name}"
         lines += [
             f'FG_HIDDEN {middle} fg_{letter}_{name}({params(middle)}) __asm__("{symbol}");',
-            f"{middle} fg_{letter}_{name}({params(middle)}) "
-            f"{{ return ((fg_vector_type_{name})fg_vector_{name})({args}); }}",
+            (
+                f"{middle} fg_{letter}_{name}({params(middle)}) "
+                f"{{ return ((fg_vector_type_{name})fg_vector_{name})({args}); }}"
+            ),
         ]
     symbol = f"_ZGVbN{n}{v}_{name}"
     lines += [
@@ -265,7 +267,9 @@ def _binding(name: str, isa: str) -> str:
             f"static void *fg_wide_{name};",
             f"typedef {big} (*fg_wide_type_{name})({params(big)});",
             f'FG_HIDDEN {big} fg_e_{name}({params(big)}) __asm__("{symbol}");',
-            f"{big} fg_e_{name}({params(big)}) "
-            f"{{ return ((fg_wide_type_{name})fg_wide_{name})({args}); }}",
+            (
+                f"{big} fg_e_{name}({params(big)}) "
+                f"{{ return ((fg_wide_type_{name})fg_wide_{name})({args}); }}"
+            ),
         ]
     return "\n".join(lines) + "\n"

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fullgraph.native.emit._elements import Elements, Position
-from fullgraph.native.emit._nests import Buffers, fill, memory_size, over, store
-from fullgraph.native.emit._index import Index
+from fullgraph.native.emit._nests import Buffers, over
 from fullgraph.native.emit._prelude import prelude
 from fullgraph.native.emit._scope import Scope, indent
-from fullgraph.native.ir import Input, Loop, Nested, Node
-from fullgraph.native.lanes import Plan
+from fullgraph.native.emit._step import carry_memory, write_step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fullgraph.native.emit._index import Index
+    from fullgraph.native.ir import Input, Loop, Node
+    from fullgraph.native.lanes import Plan
 
 __all__ = ["Program", "emit"]
 
@@ -60,13 +66,14 @@ def emit(loop: Loop, plan: Plan, *, isa: str = "") -> Program:
     e = Elements(plan)
     buffers = Buffers()
     pointers = _pointers(loop)
-    carry_names = _carry_memory(e, buffers, loop)
+    carry_names = carry_memory(e, buffers, loop)
     load, save = _transfers(e, loop, carry_names)
     for x in loop.xs:
-        e.storage[x] = _reader(e, x, f"x{x.index}_t")
+        e.storage[x] = _whole(e, x, f"x{x.index}_t")
     for c in loop.consts:
-        e.storage[c] = _reader(e, c, f"k{c.index}")
-    step = write_step(e, buffers, loop, carry_names)
+        e.storage[c] = _whole(e, c, f"k{c.index}")
+    targets = [_whole(e, y, f"y{j}_t") for j, y in enumerate(loop.ys)]
+    step = write_step(e, buffers, loop, carry_names, targets)
     at = ["const int64_t now = first + stride * t;"] if loop.xs or loop.ys else []
     at += [_at_time(x, "x", x.index) for x in loop.xs]
     at += [_at_time(y, "y", j) for j, y in enumerate(loop.ys)]
@@ -90,7 +97,9 @@ def emit(loop: Loop, plan: Plan, *, isa: str = "") -> Program:
     memory, scratch = _memory(buffers)
     n = len(pointers)
     trailer = [
-        f"const int64_t {name} = a[{n + i}];" for i, name in enumerate(TRAILER) if name in _used(plan)
+        f"const int64_t {name} = a[{n + i}];"
+        for i, name in enumerate(TRAILER)
+        if name in _used(plan)
     ]
     if scratch:
         trailer.append(f"char *const scratch = (char *)a[{n + len(TRAILER) - 1}];")
@@ -122,33 +131,14 @@ def _pointers(loop: Loop) -> list[str]:
     return lines
 
 
-def _reader(e: Elements, node: Node, array: str):  # type: ignore[no-untyped-def]
-    def read(index: Position) -> str:
-        return f"{array}[{e.outer(node, index)}]"
-
-    return read
+def _whole(e: Elements, node: Node, array: str) -> Callable[[Position], str]:
+    """Return the C text of elements of a tensor outside of the block."""
+    return lambda index: f"{array}[{e.outer(node, index)}]"
 
 
 def _at_time(node: Node, letter: str, i: int) -> str:
     t = node.dtype.c if letter == "y" else f"const {node.dtype.c}"
     return f"{t} *restrict {letter}{i}_t = {letter}{i} + now * {node.size};"
-
-
-def _carry_memory(e: Elements, buffers: Buffers, loop: Loop) -> list[str]:
-    names = []
-    for leaf in loop.carry:
-        name = f"c{leaf.index}"
-        buffers.arrays.append((name, leaf.dtype, max(memory_size(e, leaf), 1)))
-        e.storage[leaf] = _local_reader(e, leaf, name)
-        names.append(name)
-    return names
-
-
-def _local_reader(e: Elements, node: Node, name: str):  # type: ignore[no-untyped-def]
-    def read(index: Position) -> str:
-        return f"{name}[{e.local(node, index)}]"
-
-    return read
 
 
 def _transfers(e: Elements, loop: Loop, names: list[str]) -> tuple[list[str], list[str]]:
@@ -159,7 +149,9 @@ def _transfers(e: Elements, loop: Loop, names: list[str]) -> tuple[list[str], li
         for lines, text in ((load, "{0} = c{2}_in[{1}];"), (save, "r{2}[{1}] = {0};")):
             saved, e.scope = e.scope, Scope()
 
-            def body(index: list[Index], leaf: Input = leaf, name: str = name, text: str = text) -> None:
+            def body(
+                index: list[Index], leaf: Input = leaf, name: str = name, text: str = text
+            ) -> None:
                 here, there = f"{name}[{e.local(leaf, index)}]", e.outer(leaf, index)
                 e.say(text.format(here, there, leaf.index), lane=e.varies(leaf))
 
@@ -167,59 +159,6 @@ def _transfers(e: Elements, loop: Loop, names: list[str]) -> tuple[list[str], li
             lines += e.scope.lines(e.plan.block)
             e.scope = saved
     return load, save
-
-
-def write_step(e: Elements, buffers: Buffers, loop: Loop, carry_names: list[str]) -> list[str]:
-    """Return the statements of one step: values, ys, then the new carry."""
-    plan = e.plan
-    step = Scope()
-    for node in loop.nodes:
-        if node in plan.stored and node not in e.storage:
-            e.scope = Scope() if node in plan.invariant else step
-            fill(e, buffers, node)
-            if node in plan.invariant:
-                e.before += e.scope.lines(plan.block)
-        elif isinstance(node, Nested):
-            e.scope = step
-            raise NotImplementedError
-    e.scope = step
-    for j, y in enumerate(loop.ys):
-        store(e, y, lambda index, y=y, j=j: f"y{j}_t[{e.outer(y, index)}]", unroll=plan.unroll, late=True)  # type: ignore[misc]
-    _new_carry(e, buffers, loop, carry_names)
-    return step.lines(plan.block)
-
-
-def _new_carry(e: Elements, buffers: Buffers, loop: Loop, names: list[str]) -> None:
-    moves: list[str] = []
-    lane_moves: list[str] = []
-    for leaf, out, name in zip(loop.carry, loop.carry_out, names, strict=True):
-        if out is leaf:
-            continue
-        if e.plan.unroll:
-            def body(index: list[Index], leaf: Input = leaf, out: Node = out, name: str = name) -> None:
-                atom = e.element(out, index)
-                line = f"{name}[{e.local(leaf, index)}] = {atom};"
-                (lane_moves if e.varies(leaf) else moves).append(line)
-
-            over(e, leaf.shape, e.plan.lane.get(leaf), body, unroll=True)
-            continue
-        if out in e.plan.stored:
-            new = e.storage[out]
-        else:
-            array = buffers.plain(e, leaf.dtype, memory_size(e, leaf), "n")
-            new = _local_reader(e, leaf, array)
-            store(e, out, new, unroll=False)
-        saved, e.scope = e.scope, Scope()
-
-        def move(index: list[Index], leaf: Input = leaf, name: str = name, new=new) -> None:  # type: ignore[no-untyped-def]
-            line = f"{name}[{e.local(leaf, index)}] = {new(index)};"
-            e.say(line, lane=e.varies(leaf))
-
-        over(e, leaf.shape, e.plan.lane.get(leaf), move, unroll=False)
-        moves += e.scope.lines(e.plan.block)
-        e.scope = saved
-    e.scope.lanes += lane_moves
-    e.scope.after += moves
 
 
 def _memory(buffers: Buffers) -> tuple[list[str], int]:
@@ -234,5 +173,3 @@ def _memory(buffers: Buffers) -> tuple[list[str], int]:
         lines.append(f"{dtype.c} *restrict {name} = ({dtype.c} *)(scratch + {at});")
         at += size
     return lines, at
-
-

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fullgraph.native.emit._index import LANE, Index
-from fullgraph.native.ir import Node
+
+if TYPE_CHECKING:
+    from fullgraph.native.ir import Node
 
 __all__ = ["Scope", "indent"]
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from fullgraph.native.dtypes import DType
+from typing import TYPE_CHECKING
+
 from fullgraph.native.ir import Constant, Iota, Node
 from fullgraph.native.ops._registry import Call, Refused, broadcast, cast, rule
+
+if TYPE_CHECKING:
+    from fullgraph.native.dtypes import DType
 
 
 def _filled(call: Call, value: object) -> Node:
@@ -55,7 +59,9 @@ def _arange(call: Call) -> Node:
     numbers = [a for a in call.args if isinstance(a, int | float)]
     if len(numbers) != len(call.args):
         raise Refused("arange with bounds that are only known while the loop runs")
-    start, step = (0, 1) if len(numbers) == 1 else (numbers[0], numbers[2] if len(numbers) > 2 else 1)
+    start, step = (
+        (0, 1) if len(numbers) == 1 else (numbers[0], numbers[2] if len(numbers) > 2 else 1)
+    )
     return _iota(call, start, step)
 
 
@@ -67,6 +73,6 @@ def _prims_iota(call: Call) -> Node:
     return _iota(call, start, step)
 
 
-def _iota(call: Call, start: int | float, step: int | float) -> Node:
+def _iota(call: Call, start: float, step: float) -> Node:
     dtype: DType = call.dtype
     return Iota(dtype=dtype, shape=call.shape, start=start, step=step, origin=call.origin)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from fullgraph.native.dtypes import BOOL
 from fullgraph.native.ir import Gather, Node, Shape
-from fullgraph.native.ops._registry import Call, Refused, reshape, rule, wrap_dim
+from fullgraph.native.ops._registry import Call, Refused, harmless, reshape, rule, wrap_dim
 
 
 def _lookup(call: Call, x: Node, sources: list[int | Node], shape: Shape) -> Node:
-    return Gather(
-        dtype=x.dtype, shape=shape, arg=x, sources=tuple(sources), origin=call.origin
-    )
+    safe = tuple(harmless(call, s, 0) if isinstance(s, Node) else s for s in sources)
+    return Gather(dtype=x.dtype, shape=shape, arg=x, sources=safe, origin=call.origin)
 
 
 def _padded(index: Node, behind: int) -> Node:

@@ -14,8 +14,13 @@ def _product(call: Call, a: Node, b: Node) -> Node:
     )
 
 
-@rule("aten.mm.default", "aten.mv.default", "aten.dot.default", "aten.bmm.default",
-      "aten.vdot.default")
+@rule(
+    "aten.mm.default",
+    "aten.mv.default",
+    "aten.dot.default",
+    "aten.bmm.default",
+    "aten.vdot.default",
+)
 def _matmul(call: Call) -> Node:
     a, b = call.tensor(0), call.tensor(1)
     if ".bmm." in call.name:

@@ -160,9 +160,7 @@ def _logical(call: Call) -> Node:
     )
 )
 def _bitwise(call: Call) -> Node:
-    return mapped(
-        call, call.name.split(".")[1], call.tensor(0), call.tensor(1), compute=call.dtype
-    )
+    return mapped(call, call.name.split(".")[1], call.tensor(0), call.tensor(1), compute=call.dtype)
 
 
 @rule(
@@ -190,7 +188,7 @@ def _power(call: Call) -> Node:
     return mapped(call, "pow", base, call.tensor(1), compute=t)
 
 
-def _short_power(call: Call, x: Node, exponent: bool | int | float) -> Node | None:
+def _short_power(call: Call, x: Node, exponent: bool | float) -> Node | None:
     """Return the forms that eager torch also takes, so that they agree bit for bit."""
     t = call.dtype
     if t.kind == "b":
@@ -235,13 +233,17 @@ def _where(call: Call) -> Node:
 
 @rule("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
 def _masked_fill(call: Call) -> Node:
-    return mapped(
-        call, "where", call.tensor(1), call.tensor(2), call.tensor(0), compute=call.dtype
-    )
+    return mapped(call, "where", call.tensor(1), call.tensor(2), call.tensor(0), compute=call.dtype)
 
 
-@rule("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_max.default",
-      "aten.clamp_min.Tensor", "aten.clamp_max.Tensor")
+@rule(
+    "aten.clamp.default",
+    "aten.clamp.Tensor",
+    "aten.clamp_min.default",
+    "aten.clamp_max.default",
+    "aten.clamp_min.Tensor",
+    "aten.clamp_max.Tensor",
+)
 def _clamp(call: Call) -> Node:
     x = call.tensor(0)
     low = None if "clamp_max" in call.name else call.arg(1, "min")
@@ -267,6 +269,7 @@ def _convert(call: Call) -> Node:
     "aten.contiguous.default",
     "prims.view_of.default",
     "prims.clone.default",
+    "fullgraph.mark.default",
 )
 def _identity(call: Call) -> Node:
     return call.tensor(0)

@@ -32,8 +32,13 @@ def _dims(call: Call, x: Node, position: int) -> tuple[int, ...]:
     return tuple(sorted(wrap_dim(d, len(x.shape)) for d in given)) if x.shape else ()
 
 
-@rule("aten.sum.default", "aten.sum.dim_IntList", "prims.sum.default",
-      "aten.prod.default", "aten.prod.dim_int")
+@rule(
+    "aten.sum.default",
+    "aten.sum.dim_IntList",
+    "prims.sum.default",
+    "aten.prod.default",
+    "aten.prod.dim_int",
+)
 def _sum(call: Call) -> Node:
     fn = "sum" if ".sum." in call.name else "prod"
     x = cast(call.tensor(0), call.dtype)
@@ -80,8 +85,12 @@ def _variance(call: Call) -> Node:
 def _extreme(call: Call) -> Node:
     fn = "amax" if "max" in call.name else "amin"
     x = call.tensor(0)
-    dims = tuple(range(len(x.shape))) if call.name.endswith(("max.default", "min.default")) and \
-        not call.name.startswith("aten.am") else _dims(call, x, 1)
+    dims = (
+        tuple(range(len(x.shape)))
+        if call.name.endswith(("max.default", "min.default"))
+        and not call.name.startswith("aten.am")
+        else _dims(call, x, 1)
+    )
     return reshape(reduced(x, fn, dims, call.origin), call.shape)
 
 
@@ -114,8 +123,14 @@ def _arg(x: Node, fn: str, dim: int, origin: str) -> Node:
     return ArgReduce(dtype=I64, shape=shape, arg=x, fn=fn, dim=dim, origin=origin)
 
 
-@rule("aten.any.default", "aten.any.dim", "aten.any.dims",
-      "aten.all.default", "aten.all.dim", "aten.all.dims")
+@rule(
+    "aten.any.default",
+    "aten.any.dim",
+    "aten.any.dims",
+    "aten.all.default",
+    "aten.all.dim",
+    "aten.all.dims",
+)
 def _truth(call: Call) -> Node:
     fn = call.name.split(".")[1]
     x = cast(call.tensor(0), BOOL)
@@ -130,6 +145,4 @@ def _running(call: Call) -> Node:
     if not x.shape:
         return x
     dim = wrap_dim(call.integer(1), len(x.shape))
-    return Accumulate(
-        dtype=call.dtype, shape=call.shape, arg=x, fn=fn, dim=dim, origin=call.origin
-    )
+    return Accumulate(dtype=call.dtype, shape=call.shape, arg=x, fn=fn, dim=dim, origin=call.origin)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from fullgraph.native.dtypes import BOOL, BY_NAME, F32, I64, DType
 from fullgraph.native.ir import Broadcast, Constant, Map, Node, Permute, Reshape, Shape, Slice
+from fullgraph.native.scalar import SCALAR
 
 __all__ = [
     "Argument",
@@ -19,6 +20,7 @@ __all__ = [
     "cast",
     "constant",
     "find_rule",
+    "harmless",
     "mapped",
     "permute",
     "reshape",
@@ -30,7 +32,7 @@ __all__ = [
 
 # An argument of an operation: a value, a number, or anything static (dtype names, lists, None).
 Argument: TypeAlias = (
-    Node | bool | int | float | str | DType | None | list["Argument"] | tuple["Argument", ...]
+    Node | bool | int | float | str | DType | list["Argument"] | tuple["Argument", ...] | None
 )
 
 
@@ -54,6 +56,8 @@ class Call:
         The user's line.
     default_float : DType
         What Python floats become beside integer tensors.
+    guard : Node, optional
+        In a branch of a cond: whether it is taken.
     """
 
     name: str
@@ -63,6 +67,7 @@ class Call:
     shapes: tuple[Shape, ...]
     origin: str = ""
     default_float: DType = field(default=F32)
+    guard: Node | None = None
 
     @property
     def dtype(self) -> DType:
@@ -140,7 +145,11 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 def canonical_name(name: str) -> str:
     """Return the name under which an operation is registered: views and their copies are one."""
     parts = name.split(".")
-    if len(parts) == 3 and parts[1].endswith("_copy") and parts[1] not in ("_to_copy", "lift_fresh_copy"):
+    if (
+        len(parts) == 3
+        and parts[1].endswith("_copy")
+        and parts[1] not in ("_to_copy", "lift_fresh_copy")
+    ):
         parts[1] = parts[1].removesuffix("_copy")
     return ".".join(parts)
 
@@ -153,7 +162,7 @@ def find_rule(name: str) -> Rule | None:
 # --- Node constructors that rules share; they simplify where that is free ---
 
 
-def constant(value: bool | int | float, default_float: DType = F32) -> Constant:
+def constant(value: bool | float, default_float: DType = F32) -> Constant:
     """Return a number as a 0-d node."""
     dtype = BOOL if isinstance(value, bool) else I64 if isinstance(value, int) else default_float
     return Constant(dtype=dtype, shape=(), value=value)
@@ -168,7 +177,9 @@ def cast(node: Node, dtype: DType) -> Node:
     """Return `node` converted to `dtype`."""
     if node.dtype == dtype:
         return node
-    return Map(dtype=dtype, shape=node.shape, fn="cast", args=(node,), compute=dtype, origin=node.origin)
+    return Map(
+        dtype=dtype, shape=node.shape, fn="cast", args=(node,), compute=dtype, origin=node.origin
+    )
 
 
 def broadcast(node: Node, shape: Shape) -> Node:
@@ -205,11 +216,33 @@ def take_slice(node: Node, dim: int, start: int, length: int, step: int = 1) -> 
     shape = tuple(length if d == dim else n for d, n in enumerate(node.shape))
     starts = tuple(start if d == dim else 0 for d in range(rank))
     steps = tuple(step if d == dim else 1 for d in range(rank))
-    return Slice(dtype=node.dtype, shape=shape, arg=node, starts=starts, steps=steps, origin=node.origin)
+    return Slice(
+        dtype=node.dtype, shape=shape, arg=node, starts=starts, steps=steps, origin=node.origin
+    )
+
+
+def harmless(call: Call, value: Node, instead: int) -> Node:
+    """Return `value`, or `instead` where the branch that `call` is in is not taken.
+
+    Both branches of a cond are computed; what could fail must not do so in the other one.
+    """
+    if call.guard is None:
+        return value
+    neutral = Constant(dtype=value.dtype, shape=(), value=instead)
+    return Map(
+        dtype=value.dtype,
+        shape=value.shape,
+        fn="where",
+        args=(call.guard, value, neutral),
+        compute=value.dtype,
+        origin=call.origin,
+    )
 
 
 def mapped(call: Call, fn: str, *args: Node, compute: DType, dtype: DType | None = None) -> Map:
     """Return a pointwise node with the result of `call`, computed in `compute`."""
+    if SCALAR[fn].fails and compute.kind == "i":
+        args = (args[0], harmless(call, args[1], 1))
     return Map(
         dtype=dtype or call.dtype,
         shape=call.shape,

@@ -38,9 +38,17 @@ def replace_range(whole: Node, part: Node, dim: int, start: int) -> Node:
     return join(parts, dim)
 
 
-@rule("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default",
-      "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims",
-      "aten._reshape_alias.default", "aten.flatten.using_ints")
+@rule(
+    "aten.view.default",
+    "aten.reshape.default",
+    "aten._unsafe_view.default",
+    "aten.unsqueeze.default",
+    "aten.squeeze.default",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten._reshape_alias.default",
+    "aten.flatten.using_ints",
+)
 def _reshape(call: Call) -> Node:
     return reshape(call.tensor(0), call.shape)
 
@@ -156,7 +164,7 @@ def _rolled(x: Node, shift: int, dim: int) -> Node:
     return join([take_slice(x, dim, n - shift, shift), take_slice(x, dim, 0, n - shift)], dim)
 
 
-def _filled(like: Node, dim: int, width: int, value: bool | int | float, origin: str) -> Node:
+def _filled(like: Node, dim: int, width: int, value: bool | float, origin: str) -> Node:
     shape = tuple(width if d == dim else n for d, n in enumerate(like.shape))
     return Constant(dtype=like.dtype, shape=shape, value=value, origin=origin)
 
@@ -186,7 +194,9 @@ def _select_scatter(call: Call) -> Node:
     dim = wrap_dim(call.integer(2, "dim", 0), len(x.shape))
     index = wrap_dim(call.integer(3, "index", 0), x.shape[dim])
     one = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
-    return replace_range(x, reshape(broadcast(cast(part, x.dtype), (*one[:dim], *one[dim + 1 :])), one), dim, index)
+    return replace_range(
+        x, reshape(broadcast(cast(part, x.dtype), (*one[:dim], *one[dim + 1 :])), one), dim, index
+    )
 
 
 @rule("aten.slice_scatter.default")
