@@ -253,7 +253,10 @@ class Adaptive:
         length = _FIRST_RUN if loops.compiled else _EAGER_RUN
         while taken < budget and bool(xp.any(self._active(carry, end))):
             length = min(length, budget - taken)
-            carry, record = scan(run, carry, self._counter(length), length=length)
+            counter = self._counter(length)
+            carry, record = scan(
+                run, carry, counter, length=length if counter is None else None
+            )
             taken += length
             unread += length
             times.append(record[0] if dense else record)

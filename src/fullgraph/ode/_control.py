@@ -96,11 +96,11 @@ def squared_norm(problem: Problem, values: State, scales: State) -> Array:
     dtype = problem.ts.dtype
     total = None
     for i, (value, scale) in enumerate(zip(values, scales, strict=True)):
-        share = fast.abs(value / scale) if "complex" in str(value.dtype) else value / scale
+        share = fast.abs(value / scale) if value.dtype != layout.dtypes[i] else value / scale
         square = problem.library.cast(share * share, dtype)
-        others = layout.others(i)
+        others = layout.others[i]
         if others:
-            square = fast.sum(square, axis=others) * (1.0 / max(layout.count(i), 1))
+            square = fast.sum(square, axis=others) * (1.0 / max(layout.counts[i], 1))
         # Not xp.maximum, so that nan wins: a leaf that is not finite rejects the step.
         total = square if total is None else fast.where(total >= square, total, square)
     return total

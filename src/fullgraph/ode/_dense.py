@@ -140,7 +140,7 @@ class _Picker:
     def leaf(self, array: Array, place: int, offset: int = 0) -> Array:
         """Return values of an array of shape (n, *leaf), as (m, *leaf)."""
         xp, layout = self._xp, self._layout
-        axes, others = layout.axes[place], layout.others(place)
+        axes, others = layout.axes[place], layout.others[place]
         m, shape = self._shape[0], layout.shapes[place]
         if not axes:
             return xp.take(array, self._flat(offset), axis=0)

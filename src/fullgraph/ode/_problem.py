@@ -37,6 +37,10 @@ class Layout:
         Shapes of the leaves.
     dtypes : tuple of dtype
         Dtypes of the absolute values of the leaves.
+    others : tuple of tuple of int
+        The axes of each leaf that are no batch axes.
+    counts : tuple of int
+        Number of elements of one row of each leaf.
     """
 
     library: Library
@@ -44,13 +48,15 @@ class Layout:
     axes: tuple[tuple[int, ...], ...]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[Any, ...]
+    others: tuple[tuple[int, ...], ...]
+    counts: tuple[int, ...]
 
     def spread(self, values: Array, place: int, lead: tuple[int, ...] = ()) -> Array:
-        """Return values of the batch's shape so that they broadcast against leaf `place`.
+        """Return values, one or of the batch's shape, so that they broadcast against leaf `place`.
 
         Axes in `lead` go before those of the batch, and before all of the leaf.
         """
-        if not self.batch and not lead:
+        if not lead and (not self.batch or not values.shape):
             return values
         shape = [1] * len(self.shapes[place])
         for axis, size in zip(self.axes[place], self.batch, strict=True):
@@ -61,14 +67,6 @@ class Layout:
         """Return step lengths once for each leaf, in its dtype."""
         cast = self.library.cast
         return [self.spread(cast(h, dtype), i, lead) for i, dtype in enumerate(self.dtypes)]
-
-    def others(self, place: int) -> tuple[int, ...]:
-        """Return the axes of a leaf that are no batch axes."""
-        return tuple(d for d in range(len(self.shapes[place])) if d not in self.axes[place])
-
-    def count(self, place: int) -> int:
-        """Return the number of elements of one row of a leaf."""
-        return math.prod(self.shapes[place][d] for d in self.others(place))
 
 
 @dataclass(frozen=True)
@@ -253,14 +251,14 @@ def _times(library: Library, ts: Any, dtype: Any, device: Any) -> Array:
         )
     if library.known(ts):
         values = library.values(ts)
-        pairs = list(zip(values[:-1], values[1:], strict=True))
-        if not (all(a < b for a, b in pairs) or all(a > b for a, b in pairs)):
+        if not all(map(math.isfinite, values)):
+            raise UsageError(f"ts must be finite, and is {_short(values)}.")
+        ordered = sorted(values)
+        if len(set(values)) != len(values) or values not in (ordered, ordered[::-1]):
             raise UsageError(
                 "ts must be strictly increasing or strictly decreasing, and is not: "
                 f"{_short(values)}."
             )
-        if not all(math.isfinite(value) for value in values):
-            raise UsageError(f"ts must be finite, and is {_short(values)}.")
     return ts
 
 
@@ -300,4 +298,11 @@ def _layout(
             )
         batch = sizes
         axes.append(own)
-    return Layout(library, batch or (), tuple(axes), shapes, dtypes)
+    others = tuple(
+        tuple(d for d in range(len(shape)) if d not in own)
+        for shape, own in zip(shapes, axes, strict=True)
+    )
+    counts = tuple(
+        math.prod(shape[d] for d in rest) for shape, rest in zip(shapes, others, strict=True)
+    )
+    return Layout(library, batch or (), tuple(axes), shapes, dtypes, others, counts)

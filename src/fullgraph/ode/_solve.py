@@ -52,8 +52,8 @@ def solve(
     rhs : callable
         ``rhs(t, y, *args)`` gives the derivative of `y`: the same structure, shapes and dtypes. It
         is array-API code, and must not write into its arguments. `t` is a 0-d array in the dtype of
-        the first leaf of `y`; with `batch_dims` it has one value for each row and broadcasts
-        against that leaf.
+        the first leaf of `y`; in an adaptive solve with `batch_dims` it has one value for each row
+        and broadcasts against that leaf.
     y0 : PyTree
         Floating or complex arrays in tuples, lists, dicts and namedtuples. Python numbers become
         arrays like the others, or like `ts`.
