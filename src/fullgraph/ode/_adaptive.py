@@ -274,8 +274,7 @@ class Adaptive:
         if not self.loops.compiled:
             return None
         problem = self.problem
-        device = {} if problem.library.is_jax else {"device": problem.device}
-        return problem.library.xp.zeros((length,), dtype=problem.ts.dtype, **device)
+        return problem.library.xp.zeros((length,), dtype=problem.ts.dtype, device=problem.device)
 
     def _guess(self, carry: Carry, end: Array) -> int:
         """Return how many more steps the slowest row needs, if its steps stay as they are."""

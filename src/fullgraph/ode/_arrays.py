@@ -73,6 +73,12 @@ class Library:
             return self.cast(values, dtype)
         return self.xp.asarray(values, dtype=dtype, device=device)
 
+    def device_of(self, array: Array) -> Any:
+        """Return the device of an array, as functions that make arrays take it."""
+        if self.is_torch:
+            return array.device
+        return None if self.is_jax else array_api_compat.device(array)
+
     def real_dtype(self, dtype: Any) -> Any:
         """Return the dtype of the absolute values of a floating dtype."""
         if dtype_kind(dtype) != "complex":
@@ -143,9 +149,12 @@ def library_of(y0: PyTree, ts: Any) -> Library:
             "or a leaf of y0 as an array."
         )
     namespace = resolve(trees, None)
+    if namespace.backend is Backend.TORCH:
+        from fullgraph.ode._torch import compat
+
+        return Library(namespace.name, namespace.backend, compat, sys.modules["torch"])
     xp = array_api_compat.array_namespace(*arrays)
-    fast = sys.modules["torch"] if namespace.backend is Backend.TORCH else xp
-    return Library(namespace.name, namespace.backend, xp, fast)
+    return Library(namespace.name, namespace.backend, xp, xp)
 
 
 def _is_array(value: Any) -> bool:

@@ -70,7 +70,8 @@ class Records:
                 continue
             f0, f1 = pick.leaf(self.slopes[i], i), pick.leaf(self.slopes[i], i, 1)
             middle = None if self.middles is None else pick.leaf(self.middles[i], i)
-            found.append(_between(w, h, y0, y1, f0, f1, middle))
+            # At the very start the slope may be anything: a solve that fails has nan there.
+            found.append(xp.where(w == 0, y0, _between(w, h, y0, y1, f0, f1, middle)))
         return found
 
     def _steps_around(self, times: Array) -> Array:
@@ -94,11 +95,7 @@ class Records:
         return xp.clip(low, 0, last)
 
     def _on_device(self) -> dict[str, Any]:
-        import array_api_compat
-
-        if self.layout.library.is_jax:
-            return {}
-        return {"device": array_api_compat.device(self.times)}
+        return {"device": self.layout.library.device_of(self.times)}
 
 
 class _Picker:
@@ -124,11 +121,9 @@ class _Picker:
         steps = self._steps + offset
         if not self._layout.batch:
             return steps
-        import array_api_compat
-
         xp = self._xp
-        device = {} if self._layout.library.is_jax else {"device": array_api_compat.device(steps)}
-        row = xp.arange(self._rows, dtype=steps.dtype, **device)
+        device = self._layout.library.device_of(steps)
+        row = xp.arange(self._rows, dtype=steps.dtype, device=device)
         row = xp.reshape(xp.broadcast_to(row, (self._shape[0], self._rows)), (-1,))
         return steps * self._rows + row
 

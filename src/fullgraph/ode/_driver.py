@@ -61,8 +61,7 @@ def solve_on_grid(
             picked = problem.library.array(grid.outputs, xp.int64, problem.device)
             ys = [xp.take(leaf, picked, axis=0) for leaf in ys]
     batch = problem.layout.batch
-    device = {} if problem.library.is_jax else {"device": problem.device}
-    codes = xp.zeros(batch, dtype=xp.int64, **device)
+    codes = xp.zeros(batch, dtype=xp.int64, device=problem.device)
     return Solution(
         problem.ts,
         problem.state(ys),

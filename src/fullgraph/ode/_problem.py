@@ -207,10 +207,8 @@ def make_problem(
 
 def _floating(library: Library, y0: PyTree, leaves: State, ts: Any) -> tuple[State, Any]:
     """Return the leaves as floating arrays, and the device of the first."""
-    import array_api_compat
-
     arrays = [leaf for leaf in leaves if type(leaf) not in SCALAR_KINDS]
-    device = None if library.is_jax else array_api_compat.device((arrays or [ts])[0])
+    device = None if library.is_jax else library.device_of((arrays or [ts])[0])
     like = next((a.dtype for a in arrays if dtype_kind(a.dtype) == "float"), None)
     if like is None:
         like = getattr(ts, "dtype", None) if not arrays else None

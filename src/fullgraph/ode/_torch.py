@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import array_api_compat.torch as compat
 import torch
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
@@ -12,7 +13,7 @@ from fullgraph.loops._tree import flatten, unflatten
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["checkpointed", "grad_enabled", "is_compiling", "no_grad"]
+__all__ = ["checkpointed", "compat", "grad_enabled", "is_compiling", "no_grad"]
 
 no_grad = torch.no_grad
 grad_enabled = torch.is_grad_enabled

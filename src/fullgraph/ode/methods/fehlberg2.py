@@ -1,4 +1,8 @@
-"""Fehlberg's method of order 2(1)."""
+"""Fehlberg's method of order 2(1).
+
+Its error estimate is small, 1/512 of the difference of two slopes: errors are some hundred times
+larger than with other methods at the same tolerance. It is here because torchdiffeq has it.
+"""
 
 from __future__ import annotations
 
