@@ -68,7 +68,7 @@ def test_a_tree_of_leaves_is_solved_like_one_array(lib: Any) -> None:
     ts = lib.array(np.linspace(0, 1, 5))
     solution = solve(tree, State({"x": lib.array([1.0, 0.0])}, lib.array([0.0, 1.0])), ts, method="rk4")
     flat = solve(
-        lambda t, y: lib.xp.stack([y[1], -y[0]]),
+        lambda t, y: lib.xp.stack([y[1, ...], -y[0, ...]]),
         lib.array([[1.0, 0.0], [0.0, 1.0]]),
         ts,
         method="rk4",
@@ -128,7 +128,7 @@ def test_no_step_straddles_a_breakpoint(lib: Any, method: str, backwards: bool) 
     dense = lib.host(solution.interpolate(lib.array(between)))
     np.testing.assert_allclose(dense, jumped(between), rtol=1e-5)
     careless = lib.host(solve(rhs, y0, ts, method=method, step=0.09).ys)
-    assert np.max(np.abs(careless / jumped(times) - 1)) > 1e-3
+    assert np.max(np.abs(careless / jumped(times) - 1)) > 3e-4
 
 
 def test_breakpoints_outside_or_on_outputs_are_harmless(main_lib: Any) -> None:

@@ -357,8 +357,8 @@ class Adaptive:
         elif dense and outputs is None:
             outputs = self.only_start(carry, asked)
         ends = xp.concat(times)
-        moved = xp.astype(ends[1:, ...] > ends[:-1, ...], xp.int64)
-        attempts = xp.astype(carry.tries, xp.int64)
+        moved = xp.astype(ends[1:, ...] > ends[:-1, ...], self.problem.library.integer)
+        attempts = xp.astype(carry.tries, self.problem.library.integer)
         return Piece(
             carry,
             records if keep else None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import array_api_compat
 
-from fullgraph.backends import Backend
+from fullgraph.backends import Backend, backend_of
 from fullgraph.errors import UsageError
 from fullgraph.loops._namespace import resolve
 from fullgraph.loops._ops import SCALAR_KINDS, dtype_kind, dtype_name
@@ -60,6 +60,11 @@ class Library:
     def is_torch(self) -> bool:
         """Whether arrays are torch tensors."""
         return self.backend is Backend.TORCH
+
+    @property
+    def integer(self) -> Any:
+        """The dtype of counts and indices."""
+        return self.xp.asarray(0).dtype if self.is_jax else self.xp.int64
 
     def cast(self, array: Array, dtype: Any) -> Array:
         """Return `array` in a dtype; itself if it has it."""
@@ -140,22 +145,21 @@ def library_of(y0: PyTree, ts: Any) -> Library:
         If arrays of two libraries meet.
     """
     trees = {"y0": y0}
-    if _is_array(ts):
+    if hasattr(ts, "dtype") and hasattr(ts, "shape"):
         trees["ts"] = ts
-    arrays = [leaf for tree in trees.values() for leaf in flatten(tree)[0] if _is_array(leaf)]
+    leaves = [leaf for tree in trees.values() for leaf in flatten(tree)[0]]
+    arrays = [leaf for leaf in leaves if type(leaf) not in SCALAR_KINDS]
     if not arrays:
         raise UsageError(
             "neither y0 nor ts is an array, so there is nothing that says where to solve: give ts "
             "or a leaf of y0 as an array."
         )
+    if backend_of(ts) is Backend.NUMPY and any(backend_of(a) is Backend.JAX for a in arrays):
+        del trees["ts"]  # times that stay known while jax.jit traces
     namespace = resolve(trees, None)
     if namespace.backend is Backend.TORCH:
         from fullgraph.ode._torch import compat
 
         return Library(namespace.name, namespace.backend, compat, sys.modules["torch"])
-    xp = array_api_compat.array_namespace(*arrays)
+    xp = array_api_compat.array_namespace(arrays[0])
     return Library(namespace.name, namespace.backend, xp, xp)
-
-
-def _is_array(value: Any) -> bool:
-    return type(value) not in SCALAR_KINDS and not isinstance(value, (list, tuple, type(None)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.ode._driver import grid_records
-from fullgraph.ode._grid import Grid
+from fullgraph.ode._grid import Grid, known_times
 
 if TYPE_CHECKING:
     from fullgraph.ode._loops import Loops
@@ -30,7 +30,7 @@ def states_between(
     cubic : bool
         Whether states between them are cubic in time, by slopes at the ends, or linear.
     """
-    values = problem.library.values(problem.ts)
+    values = known_times(problem, "step_size")
     sign = 1.0 if values[-1] >= values[0] else -1.0
     (records,) = grid_records(problem, method, loops, Grid(times, None, None), slopes=cubic)
     return records.at(sign * problem.ts)

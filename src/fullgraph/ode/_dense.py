@@ -85,8 +85,8 @@ class Records:
         # The standard has no batched search: halve the interval until it is one step.
         shape = (int(times.shape[0]), *batch)
         asked = xp.broadcast_to(xp.reshape(times, (-1, *([1] * len(batch)))), shape)
-        low = xp.zeros(shape, dtype=xp.int64, **self._on_device())
-        high = xp.full(shape, last, dtype=xp.int64, **self._on_device())
+        low = xp.zeros(shape, dtype=self.layout.library.integer, **self._on_device())
+        high = xp.full(shape, last, dtype=self.layout.library.integer, **self._on_device())
         for _ in range(max(1, last + 1).bit_length()):
             middle = (low + high) // 2
             before = _Picker(self.layout, middle).control(ends) < asked

@@ -58,10 +58,10 @@ def solve_on_grid(
     else:
         ys = [_with_first(xp, a, b) for a, b in zip(problem.y0, outputs[0], strict=True)]
         if grid.outputs is not None:
-            picked = problem.library.array(grid.outputs, xp.int64, problem.device)
+            picked = problem.library.array(grid.outputs, problem.library.integer, problem.device)
             ys = [xp.take(leaf, picked, axis=0) for leaf in ys]
     batch = problem.layout.batch
-    codes = xp.zeros(batch, dtype=xp.int64, device=problem.device)
+    codes = xp.zeros(batch, dtype=problem.library.integer, device=problem.device)
     return Solution(
         problem.ts,
         problem.state(ys),
@@ -131,10 +131,11 @@ def _slopes(
 def _direction(problem: Problem) -> Any:
     """Return 1.0 or -1.0, as an array where times are traced."""
     first, last = problem.ts[0, ...], problem.ts[-1, ...]
-    if problem.library.known(problem.ts):
-        values = problem.library.values(problem.ts)
+    values = problem.values
+    if values is not None:
         return 1.0 if values[-1] >= values[0] else -1.0
-    return problem.library.stopped(problem.library.xp.sign(last - first))
+    one = problem.library.xp.ones_like(first)
+    return problem.library.xp.where(last >= first, one, -one)
 
 
 def make_tolerances(problem: Problem, rtol: PyTree, atol: PyTree) -> Tolerances:
@@ -156,7 +157,7 @@ def _per_leaf(problem: Problem, name: str, value: PyTree) -> State:
         values = values * len(problem.y0)
     found = []
     for i, (one, dtype) in enumerate(zip(values, layout.dtypes, strict=True)):
-        if isinstance(one, (int, float)) and not (one >= 0 and math.isfinite(one)):
+        if isinstance(one, (int, float)) and not one >= 0:
             raise UsageError(f"{name} must be a number that is at least 0, and is {one!r}.")
         try:
             array = library.array(one, dtype, problem.device)
@@ -182,7 +183,7 @@ def solve_adaptively(
 ) -> Solution:
     """Take adaptive steps and return the solution."""
     library = problem.library
-    if library.is_torch and not library.known(problem.ts):
+    if library.is_torch and problem.values is None:
         raise UsageError(
             "an adaptive solve inside of torch.compile is not supported: the number of its steps "
             "depends on values. Call it outside of the compiled function, or use fixed steps there."
@@ -370,11 +371,16 @@ class _Pieces:
             middles or None,
         )
 
+    def _signed_values(self) -> list[float]:
+        values = self._problem.values
+        assert values is not None  # breakpoints were refused otherwise
+        return [self._run.sign * value for value in values]
+
     def _asked(self, times: Array, ends: list[float], number: int) -> Array:
         """Return the output times of a piece: after its start, up to its end."""
         if not ends:
             return times
-        values = self._problem.library.values(times)
+        values = self._signed_values()
         low = -math.inf if number == 0 else ends[number - 1]
         high = math.inf if number == len(ends) else ends[number]
         places = [i for i, value in enumerate(values) if low < value <= high]
@@ -386,7 +392,7 @@ class _Pieces:
         if not ends:
             return None
         problem = self._problem
-        values = problem.library.values(times)
+        values = self._signed_values()
         first, last = number == 0, number == len(ends)
         low, high = inside(
             problem,
@@ -418,8 +424,9 @@ def _interpolant(
         asked = library.array(t, problem.ts.dtype, problem.device)
         shape = tuple(int(n) for n in asked.shape)
         times = xp.reshape(asked, (-1,))
-        if library.known(times, problem.ts) and times.shape[0]:
-            values, given = library.values(times), library.values(problem.ts)
+        given = problem.values
+        if given is not None and library.known(times) and times.shape[0]:
+            values = library.values(times)
             low, high = min(given[0], given[-1]), max(given[0], given[-1])
             outside = [value for value in values if not low <= value <= high]
             if outside:

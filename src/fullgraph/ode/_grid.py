@@ -48,6 +48,8 @@ def check_breakpoints(problem: Problem, breakpoints: Any) -> list[float]:
         return []
     try:
         points = [float(point) for point in breakpoints]
+        if not points:
+            return []
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"breakpoints must be a sequence of numbers that are known before the solve, and is "
@@ -61,12 +63,12 @@ def check_breakpoints(problem: Problem, breakpoints: Any) -> list[float]:
 
 def known_times(problem: Problem, argument: str) -> list[float]:
     """Return the output times as Python floats, or raise where they are traced."""
-    if not problem.library.known(problem.ts):
+    if problem.values is None:
         raise UsageError(
             f"{argument}= needs the values of ts, which are not known while the call is traced: "
             f"close over a NumPy array for ts, or leave {argument} out."
         )
-    return problem.library.values(problem.ts)
+    return problem.values
 
 
 def make_grid(problem: Problem, step: Any, breakpoints: list[float]) -> Grid:
@@ -109,7 +111,7 @@ def make_grid(problem: Problem, step: Any, breakpoints: list[float]) -> Grid:
 
 
 def _indices(problem: Problem, values: Sequence[int]) -> Array:
-    return problem.library.array(list(values), problem.library.xp.int64, problem.device)
+    return problem.library.array(list(values), problem.library.integer, problem.device)
 
 
 def _count(a: float, b: float, step: Any) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import optree
 
+from fullgraph.backends import Backend, backend_of
 from fullgraph.errors import DerivativeError, UsageError
 from fullgraph.loops._ops import SCALAR_KINDS, dtype_kind, dtype_name
 from fullgraph.loops._tree import describe, flatten, leaf_path, same_structure, unflatten
@@ -85,6 +86,8 @@ class Problem:
         Its leaves.
     ts : array
         Output times, in the dtype in which times are computed.
+    values : list of float or None
+        The same as Python floats; None where they are traced.
     """
 
     library: Library
@@ -94,6 +97,7 @@ class Problem:
     treedef: Any
     y0: State
     ts: Array
+    values: list[float] | None
     layout: Layout
     device: Any
 
@@ -122,7 +126,8 @@ class Problem:
         def f(t: Array, y: State) -> State:
             if limits is not None:
                 fast = library.fast
-                t = fast.where(t < limits[0], limits[0], fast.where(t > limits[1], limits[1], t))
+                held = fast.where(t < limits[0], limits[0], fast.where(t > limits[1], limits[1], t))
+                t = t + library.stopped(held - t)  # the gradient of a time that was not held
             t = layout.spread(library.cast(t if forward else sign * t, dtype), 0)
             if bare:
                 slope = rhs(t, y[0], *args)
@@ -200,9 +205,11 @@ def make_problem(
         raise UsageError("y0 has no leaves: there is nothing to solve.")
     leaves, device = _floating(library, y0, leaves, ts)
     dtypes = tuple(library.real_dtype(leaf.dtype) for leaf in leaves)
-    times = _times(library, ts, dtypes[0], device)
+    times, values = _times(library, ts, dtypes[0], device)
     layout = _layout(library, y0, leaves, dtypes, batch_dims)
-    return Problem(library, rhs, tuple(args), y0, treedef, leaves, times, layout, device)
+    return Problem(
+        library, rhs, tuple(args), y0, treedef, leaves, times, values, layout, device
+    )
 
 
 def _floating(library: Library, y0: PyTree, leaves: State, ts: Any) -> tuple[State, Any]:
@@ -229,15 +236,23 @@ def _floating(library: Library, y0: PyTree, leaves: State, ts: Any) -> tuple[Sta
     return found, device
 
 
-def _times(library: Library, ts: Any, dtype: Any, device: Any) -> Array:
-    """Return the output times as a floating 1-d array, strictly monotonic."""
+def _times(
+    library: Library, ts: Any, dtype: Any, device: Any
+) -> tuple[Array, list[float] | None]:
+    """Return the output times as a floating 1-d array, strictly monotonic, and their values."""
+    values = None
     if not (hasattr(ts, "dtype") and hasattr(ts, "shape")):
         try:
-            ts = library.xp.asarray([float(t) for t in ts], dtype=dtype, device=device)
+            values = [float(t) for t in ts]
         except (TypeError, ValueError) as error:
             raise UsageError(
                 f"ts must be a 1-d array of times or a list of numbers, and is {ts!r}."
             ) from error
+        ts = library.xp.asarray(values, dtype=dtype, device=device)
+    elif library.is_jax and backend_of(ts) is Backend.NUMPY:
+        if len(ts.shape) == 1 and dtype_kind(ts.dtype) in ("int", "float"):
+            values = [float(t) for t in ts.tolist()]  # known even while jax.jit traces
+        ts = library.xp.asarray(ts)
     if dtype_kind(ts.dtype) == "int":
         ts = library.cast(ts, dtype)
     if dtype_kind(ts.dtype) != "float":
@@ -247,17 +262,21 @@ def _times(library: Library, ts: Any, dtype: Any, device: Any) -> Array:
             f"ts must be 1-d with at least one time, the initial one, and has shape "
             f"{tuple(ts.shape)}."
         )
-    if library.known(ts):
+    if values is None and library.known(ts):
         values = library.values(ts)
-        if not all(map(math.isfinite, values)):
-            raise UsageError(f"ts must be finite, and is {_short(values)}.")
-        ordered = sorted(values)
-        if len(set(values)) != len(values) or values not in (ordered, ordered[::-1]):
-            raise UsageError(
-                "ts must be strictly increasing or strictly decreasing, and is not: "
-                f"{_short(values)}."
-            )
-    return ts
+    if values is not None:
+        _check_times(values)
+    return ts, values
+
+
+def _check_times(values: list[float]) -> None:
+    if not all(map(math.isfinite, values)):
+        raise UsageError(f"ts must be finite, and is {_short(values)}.")
+    ordered = sorted(values)
+    if len(set(values)) != len(values) or values not in (ordered, ordered[::-1]):
+        raise UsageError(
+            f"ts must be strictly increasing or strictly decreasing, and is not: {_short(values)}."
+        )
 
 
 def _short(values: list[float]) -> str:
@@ -296,11 +315,14 @@ def _layout(
             )
         batch = sizes
         axes.append(own)
-    others = tuple(
-        tuple(d for d in range(len(shape)) if d not in own)
-        for shape, own in zip(shapes, axes, strict=True)
+    others, counts = [], []  # loops, since torch.compile does not take nested generators
+    for shape, own in zip(shapes, axes, strict=True):
+        rest = [d for d in range(len(shape)) if d not in own]
+        count = 1
+        for d in rest:
+            count *= shape[d]
+        others.append(tuple(rest))
+        counts.append(count)
+    return Layout(
+        library, batch or (), tuple(axes), shapes, dtypes, tuple(others), tuple(counts)
     )
-    counts = tuple(
-        math.prod(shape[d] for d in rest) for shape, rest in zip(shapes, others, strict=True)
-    )
-    return Layout(library, batch or (), tuple(axes), shapes, dtypes, others, counts)
