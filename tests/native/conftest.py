@@ -74,3 +74,9 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     if request.param == "loops":
         monkeypatch.setattr(lanes, "UNROLL_LIMIT", -1)
     return str(request.param)
+
+
+@pytest.fixture
+def native_with() -> type[Comparison]:
+    """Make a comparison with an adapter of given settings."""
+    return Comparison

@@ -246,3 +246,18 @@ def test_long_sums_are_as_exact_as_torch_s(native):
     exact = float(sum(map(Fraction, x[0].tolist())))
     error, eager = abs(float(found) - exact), abs(float(x[0].sum()) - exact)
     assert error <= 2 * eager + 2 * torch.finfo(torch.float64).eps * abs(exact)
+
+
+def test_lanes_that_look_up_what_they_share(native):
+    table, places = numbers(6), (torch.arange(40) * 7) % 6
+    native.check(
+        lambda c, x: (c * 0.5 + table[places], torch.cat([c[:2], x])[places % 3]),
+        numbers(40),
+        numbers(4, 1),
+        exact=True,
+    )
+    native.check(
+        lambda c, x: ((c[0] * 0.5 + x, c[1] + 1), c[1].double().index_select(0, c[2 - 1] % 5)),
+        (numbers(5), torch.arange(5)),
+        numbers(4, 5),
+    )

@@ -44,10 +44,19 @@ class LoopAdapter:
 
     Examples
     --------
-    >>> def reversed_name(body, init, xs):
-    ...     raise NotImplementedError
-    >>> LoopAdapter(scan=reversed_name).checkpoint is None
-    True
+    >>> import numpy as np
+    >>> from fullgraph import scan
+    >>> def traced(body, init, xs):
+    ...     ys = []
+    ...     for x in xs:
+    ...         init, y = body(init, x)
+    ...         print(init)
+    ...         ys.append(y)
+    ...     return init, np.stack(ys)
+    >>> with use_loop_adapter("numpy", LoopAdapter(scan=traced)):
+    ...     carry, ys = scan(lambda c, x: (c + x, c), np.float64(0), np.ones(2))
+    1.0
+    2.0
     """
 
     scan: Callable[..., Any]

@@ -93,10 +93,12 @@ def scan(
     find them, and for Python numbers in the carry, plain loops evaluate the body once more than
     they step. An exception from the body comes out as itself.
 
-    NumPy, array-api-strict and other namespaces run the loop above. torch does too, unless an
-    adapter is registered (`register_loop_adapter`); JAX runs ``jax.lax.scan``. Gradients flow
-    wherever the backend differentiates. Under a user's own ``torch.compile`` a plain loop is
-    unrolled, and a body that writes into a loan changes its own copy only, without an error.
+    NumPy, array-api-strict and other namespaces run the loop above. torch does too, on one private
+    copy of `xs`, unless an adapter is registered (`register_loop_adapter`); JAX runs
+    ``jax.lax.scan``, traced anew in each call, so that a changed closure is never served stale.
+    Gradients flow wherever the backend differentiates. Under a user's own ``torch.compile`` a plain
+    loop is unrolled, and a body that writes into a loan changes its own copy only, without an
+    error.
 
     Examples
     --------
@@ -360,7 +362,16 @@ def _choose(
     """Call a branch on loans of the operands and return its results as private arrays."""
     namespace = resolve({"operands": operands}, None)
     if namespace.backend is Backend.JAX:  # immutable: nothing to lend or to copy
-        return function(*operands)
+        result = function(*operands)
+        out, out_treedef = flatten(result)
+        ops_of_jax = leaf_ops(namespace)
+        return unflatten(
+            out_treedef,
+            [
+                output_leaf(result, i, leaf, ops_of_jax, None, "result")
+                for i, leaf in enumerate(out)
+            ],
+        )
     ops = eager_ops(namespace)
     values = list(leaves)
     places = [i for i, leaf in enumerate(leaves) if type(leaf) not in SCALAR_KINDS]

@@ -6,11 +6,21 @@ leaves is weak: it takes the dtype of the first result of the body and keeps tha
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import CarryError, InPlaceUpdateError, LoopTypeError, StackedOutputError
+from fullgraph.loops._codec import Codec, codec_for
 from fullgraph.loops._ops import SCALAR_KINDS, LeafOps, LeafSpec, dtype_kind, dtype_name
-from fullgraph.loops._tree import describe, flatten, leaf_path, same_structure, unflatten
+from fullgraph.loops._tree import (
+    describe,
+    flatten,
+    leaf_path,
+    same_structure,
+    type_name,
+    unflatten,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +31,7 @@ __all__ = [
     "in_place_error",
     "output_leaf",
     "split_result",
+    "step_codec",
     "strengthen",
     "weak_leaves",
 ]
@@ -74,6 +85,7 @@ class CarrySpec:
         self.matchers = [ops.matcher(spec) for spec in self.leaves]
         #: A carry that is one array needs no flattening, which a cheap body would feel.
         self.bare = len(leaves) == 1 and leaves[0] is tree
+        self.codec = step_codec(tree, self.treedef, ops)
 
     def accept(self, tree: PyTree) -> list[Array]:
         """Check what a body returned and return its leaves as arrays, Python scalars made arrays.
@@ -83,8 +95,9 @@ class CarrySpec:
         CarryError
             If structure, shape, dtype or device differ from the carry that went in.
         """
-        if self.bare and self.matchers[0](tree):
-            return [tree]
+        quick = self.codec.flatten(tree)
+        if quick is not None and all(map(operator.call, self.matchers, quick)):
+            return quick
         leaves, treedef = flatten(tree)
         if treedef != self.treedef and not same_structure(self.tree, tree):
             raise structure_error(self.tree, tree)
@@ -123,7 +136,7 @@ class CarrySpec:
         else:
             return CarryError(
                 f"{path} goes into the body as a {self.ops.name} array and comes out as "
-                f"{type(leaf).__module__}.{type(leaf).__qualname__}. Return a {self.ops.name} "
+                f"{type_name(leaf)}. Return a {self.ops.name} "
                 f"array for it."
             )
         if got.shape != spec.shape:
@@ -146,6 +159,17 @@ class CarrySpec:
         )
 
 
+def step_codec(tree: PyTree, treedef: Any, ops: LeafOps) -> Codec:
+    """Return the quickest codec that may be used with a library: generated code is not traced."""
+    if ops.runs_plainly:
+        return codec_for(tree, treedef)
+    return Codec(_structure_unknown, functools.partial(unflatten, treedef))
+
+
+def _structure_unknown(_: PyTree) -> None:
+    return None
+
+
 def output_leaf(
     tree: PyTree, index: int, leaf: Any, ops: LeafOps, device: Any, root: str = "y"
 ) -> Array:
@@ -153,7 +177,7 @@ def output_leaf(
     if type(leaf) in SCALAR_KINDS:
         return ops.scalar(leaf, None, device)
     if not ops.is_array(leaf):
-        kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
+        kind = type_name(leaf)
         raise StackedOutputError(
             f"{leaf_path(tree, index, root)} is {kind}, which is no array. Return "
             f"{ops.name} arrays, Python numbers or None for it."
@@ -184,11 +208,13 @@ class OutputSpec:
         )
         self.matchers = [ops.matcher(spec) for spec in self.leaves]
         self.bare = len(leaves) == 1 and leaves[0] is tree
+        self.codec = step_codec(tree, self.treedef, ops)
 
     def accept(self, tree: PyTree, step: int) -> list[Array]:
         """Check the y of a step against the first one and return its leaves as arrays."""
-        if self.bare and self.matchers[0](tree):
-            return [tree]
+        quick = self.codec.flatten(tree)
+        if quick is not None and all(map(operator.call, self.matchers, quick)):
+            return quick
         leaves, treedef = flatten(tree)
         if treedef != self.treedef and not same_structure(self.tree, tree):
             raise StackedOutputError(
@@ -294,8 +320,8 @@ def _strong(
         return ops.scalar(wide(value), None, device)
     if not ops.is_array(result):
         raise LoopTypeError(
-            f"{path} comes out of the body as {type(result).__module__}."
-            f"{type(result).__qualname__}. Return a {ops.name} array or a Python number for it."
+            f"{path} comes out of the body as {type_name(result)}. "
+            f"Return a {ops.name} array or a Python number for it."
         )
     spec = ops.spec(result)
     if spec.shape != ():

@@ -29,6 +29,7 @@ class GenericOps:
         The array-API namespace of the arrays.
     """
 
+    runs_plainly = True
     loans_are_frozen = False
 
     def __init__(self, xp: Any) -> None:

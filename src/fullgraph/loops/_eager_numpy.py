@@ -24,6 +24,7 @@ class NumpyOps:
     """
 
     name = "NumPy"
+    runs_plainly = True
     loans_are_frozen = True
 
     def is_array(self, leaf: Any) -> bool:
@@ -32,7 +33,9 @@ class NumpyOps:
 
     def spec(self, leaf: Array) -> LeafSpec:
         """Return shape, native dtype and no device."""
-        return LeafSpec(leaf.shape, leaf.dtype.newbyteorder("="), None)
+        dtype = leaf.dtype  # newbyteorder makes another object of a native dtype: slow to compare
+        native = dtype if dtype.isnative else dtype.newbyteorder("=")
+        return LeafSpec(leaf.shape, native, None)
 
     def matcher(self, spec: LeafSpec) -> Callable[[Any], bool]:
         """Compare class, shape and dtype."""

@@ -40,6 +40,7 @@ class TorchOps:
     """`ArrayOps` for torch run eagerly."""
 
     name = "torch"
+    runs_plainly = True
     loans_are_frozen = False
 
     def is_array(self, leaf: Any) -> bool:
@@ -101,8 +102,10 @@ class TorchOps:
         return torch.ones(spec.shape, dtype=spec.dtype, device=spec.device)
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
-        """Call, and give the CPU generator its state back."""
-        with torch.random.fork_rng(devices=()):
+        """Call, and give the random generators their states back."""
+        on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        devices = [torch.cuda.current_device()] if on_gpu else []
+        with torch.random.fork_rng(devices=devices):
             return thunk()
 
     def sink(self, spec: LeafSpec, length: int) -> _Stack:
@@ -209,6 +212,8 @@ class _CopyingStack(_Stack):
 class TracedTorchOps(TorchOps):
     """torch inside somebody's ``torch.compile``."""
 
+    runs_plainly = False
+
     def lend(self, carry: list[Array]) -> tuple[list[Array], Any]:
         """Lend clones."""
         return [leaf.clone() for leaf in carry], None
@@ -237,6 +242,8 @@ class TracedTorchOps(TorchOps):
 class InferenceTorchOps(TracedTorchOps):
     """torch in inference mode, whose tensors have no versions: lent clones are compared."""
 
+    runs_plainly = True
+
     def lend(self, carry: list[Array]) -> tuple[list[Array], Any]:
         """Lend clones and remember what they must equal."""
         lent = [leaf.clone() for leaf in carry]
@@ -251,7 +258,7 @@ class InferenceTorchOps(TracedTorchOps):
         return _ComparedRows(leaf, reverse=reverse)
 
     def evaluate(self, thunk: Callable[[], Any]) -> Any:
-        """Call, and give the CPU generator its state back."""
+        """Call, and give the random generators their states back."""
         return TorchOps.evaluate(self, thunk)
 
 

@@ -42,6 +42,7 @@ class JaxOps:
     """`LeafOps` for JAX. Sharding and placement are JAX's own affair, so specs have no device."""
 
     name = "JAX"
+    runs_plainly = False
 
     def is_array(self, leaf: Any) -> bool:
         """Accept JAX arrays, tracers and NumPy arrays."""
@@ -88,7 +89,9 @@ def is_traced(value: Any) -> bool:
 def _strong(leaf: Array) -> Array:
     """Drop JAX's own weak typing: an array has the dtype that it shows."""
     array = jnp.asarray(leaf)
-    return lax.convert_element_type(array, array.dtype) if array.weak_type else array
+    if getattr(array, "weak_type", False):  # keys of jax.random have no such attribute
+        return lax.convert_element_type(array, array.dtype)
+    return array
 
 
 def _call(function: Callable[..., Any], *args: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fullgraph.backends import Backend, backend_of
 from fullgraph.errors import LoopTypeError, UsageError
 from fullgraph.loops._ops import SCALAR_KINDS
-from fullgraph.loops._tree import flatten, leaf_path
+from fullgraph.loops._tree import flatten, leaf_path, type_name
 
 if TYPE_CHECKING:
     from fullgraph.loops._ops import ArrayOps, LeafOps
@@ -87,7 +87,7 @@ def _unknown(leaf: Any, where: str) -> Namespace:
     try:
         xp = array_api_compat.array_namespace(leaf)
     except TypeError as error:
-        kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
+        kind = type_name(leaf)
         raise LoopTypeError(
             f"{where} is {kind}, which is no array. Leaves are arrays, Python numbers and None, "
             f"in tuples, lists, dicts and namedtuples; convert it with xp.asarray."
@@ -103,7 +103,9 @@ def _mixed(trees: dict[str, PyTree], xp: Any = None) -> LoopTypeError:
             if type(leaf) in SCALAR_KINDS:
                 continue
             backend = backend_of(leaf)
-            kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
+            kind = type_name(leaf)
+            if backend is None:
+                _unknown(leaf, leaf_path(tree, index, root))  # raises for what is no array
             name = kind if backend is None else backend.value
             seen.setdefault(name, leaf_path(tree, index, root))
     parts = [f"{where} is {name}" for name, where in seen.items()]

@@ -84,6 +84,10 @@ class LeafOps(Protocol):
     def name(self) -> str:
         """Name of the library in messages, such as ``"torch"``."""
 
+    @property
+    def runs_plainly(self) -> bool:
+        """Whether steps are run one by one, not traced: then generated code may speed them up."""
+
     def is_array(self, leaf: Any) -> bool:
         """Whether a leaf is an array of this library that a loop can carry."""
 

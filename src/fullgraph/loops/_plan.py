@@ -10,7 +10,7 @@ import optree
 
 from fullgraph.errors import LoopTypeError, UsageError
 from fullgraph.loops._ops import SCALAR_KINDS, LeafOps, dtype_name
-from fullgraph.loops._tree import flatten, leaf_path
+from fullgraph.loops._tree import flatten, leaf_path, type_name, unflatten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def check_leaves(tree: PyTree, leaves: Sequence[Any], root: str, ops: LeafOps) -
         if ops.is_array(leaf) or (root == "carry" and type(leaf) in SCALAR_KINDS):
             continue
         path = leaf_path(tree, index, root)
-        kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}".removeprefix("builtins.")
+        kind = type_name(leaf)
         also = ", Python numbers" if root == "carry" else ""
         raise LoopTypeError(
             f"{path} is {kind}, and this loop runs on {ops.name} arrays. Leaves are {ops.name} "
@@ -133,6 +133,11 @@ class ScanPlan:
         return len(self.xs) == 1 and optree.treespec_is_leaf(self.xs_treedef)
 
     @property
+    def row_tree(self) -> PyTree:
+        """A tree with the structure of one x."""
+        return unflatten(self.xs_treedef, self.xs)
+
+    @property
     def order(self) -> range:
         """The steps in the order in which they run."""
         return range(self.length - 1, -1, -1) if self.reverse else range(self.length)
@@ -188,7 +193,7 @@ def check_predicate(value: Any, ops: LeafOps, source: str) -> Any:
             return value
         what = f"{dtype_name(spec.dtype)} of shape {tuple(spec.shape)}"
     else:
-        what = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        what = type_name(value)
     raise LoopTypeError(
         f"{source} must be a bool or a 0-d boolean array, and is {what}. Compare, or reduce with "
         f"xp.any or xp.all."

@@ -14,13 +14,24 @@ import optree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["describe", "flatten", "is_namedtuple", "leaf_path", "same_structure", "unflatten"]
+__all__ = [
+    "describe",
+    "flatten",
+    "is_leaf",
+    "is_namedtuple",
+    "leaf_path",
+    "same_structure",
+    "sorted_keys",
+    "type_name",
+    "unflatten",
+]
 
 PyTree = Any
 
 # Names with plain types, and no call of their own: these are the hot part of every step.
 flatten: Callable[[PyTree], tuple[list[Any], Any]] = optree.tree_flatten
 unflatten: Callable[[Any, Iterable[Any]], PyTree] = optree.tree_unflatten
+is_leaf: Callable[[PyTree], bool] = optree.tree_is_leaf
 
 
 def is_namedtuple(node: Any) -> bool:
@@ -38,7 +49,7 @@ def _children(node: Any) -> list[tuple[str, Any]] | None:
     if isinstance(node, (tuple, list)):
         return [(f"[{i}]", child) for i, child in enumerate(node)]
     if isinstance(node, dict):
-        return [(f"[{_key(key)}]", node[key]) for key in _sorted_keys(node)]
+        return [(f"[{_key(key)}]", node[key]) for key in sorted_keys(node)]
     if optree.tree_is_leaf(node):
         return None
     children, _, entries, _ = optree.tree_flatten_one_level(node)
@@ -49,7 +60,8 @@ def _key(key: Any) -> str:
     return f'"{key}"' if isinstance(key, str) else repr(key)
 
 
-def _sorted_keys(node: dict[Any, Any]) -> list[Any]:
+def sorted_keys(node: dict[Any, Any]) -> list[Any]:
+    """Return the keys of a dict in the order in which optree puts its leaves."""
     try:
         return sorted(node)
     except TypeError:  # optree's order for keys of several types
@@ -89,7 +101,7 @@ def describe(tree: PyTree) -> str:
         return "*"
     parts = [describe(child) for _, child in children]
     if isinstance(tree, dict):
-        pairs = [f"{_key(k)}: {v}" for k, v in zip(_sorted_keys(tree), parts, strict=True)]
+        pairs = [f"{_key(k)}: {v}" for k, v in zip(sorted_keys(tree), parts, strict=True)]
         name = "" if type(tree) is dict else type(tree).__name__
         text = "{" + ", ".join(pairs) + "}"
         return f"{name}({text})" if name else text
@@ -102,6 +114,12 @@ def describe(tree: PyTree) -> str:
     if type(tree) is tuple:
         return f"({inside},)" if len(parts) == 1 else f"({inside})"
     return f"{type(tree).__name__}({inside})"
+
+
+def type_name(value: Any) -> str:
+    """Return the qualified name of a value's type, without the module of builtins."""
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 def same_structure(first: PyTree, second: PyTree) -> bool:

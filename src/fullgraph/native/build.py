@@ -246,10 +246,10 @@ def _verified(path: Path) -> bool:
     """Whether a complete entry exists: its content has the hash that was written with it."""
     try:
         content = path.read_bytes()
-        expected = path.with_suffix(".sha256").read_text()
+        expected = path.with_suffix(".sha256").read_bytes()
     except OSError:
         return False
-    return hashlib.sha256(content).hexdigest() == expected
+    return hashlib.sha256(content).hexdigest().encode() == expected
 
 
 def _compile(text: str, path: Path, compiler: Compiler, flags: tuple[str, ...]) -> None:

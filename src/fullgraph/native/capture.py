@@ -190,6 +190,10 @@ def _outputs(gm: torch.fx.GraphModule, carries: int) -> tuple[int, ...]:
     return tuple(result)
 
 
+# torch's exceptions for values that a capture cannot know, by name: their classes are private.
+_DATA_DEPENDENT = ("DynamicOutputShapeException", "DataDependentOutputException")
+
+
 class _Step(torch.fx.Interpreter):
     """Runs a captured step on given carry and rows, and collects what is marked as result."""
 
@@ -197,9 +201,11 @@ class _Step(torch.fx.Interpreter):
         super().__init__(gm)
         self.given = given
         self.found: dict[tuple[str, int], torch.Tensor] = {}
+        self.current: torch.fx.Node | None = None
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Take marked inputs from what is given, note marked results."""
+        self.current = n
         if n in self.given:
             return self.given[n]
         if _is_mark(n):
@@ -233,12 +239,21 @@ def _step_graph(
     results = [key for key in marks if key[0] in ("new", "y")]
     results.sort(key=lambda key: (key[0] != "new", key[1]))
 
+    runners: list[_Step] = []
+
     def step(*values: torch.Tensor) -> list[torch.Tensor]:
         given = dict(zip([*inputs, *placeholders], values, strict=True))
         runner = _Step(gm, given)
+        runners.append(runner)
         runner.run(*values[len(inputs) :])
         return [runner.found[key] for key in results]
 
+    tracer = make_fx(
+        torch.func.functionalize(step, remove="mutations_and_views"),
+        decomposition_table=_decompositions(),
+        tracing_mode="fake",
+        _allow_non_fake_inputs=True,
+    )
     mode = torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # noqa: SLF001
     with (
         torch._guards.tracing(None),  # noqa: SLF001
@@ -247,12 +262,17 @@ def _step_graph(
         torch.no_grad(),
     ):
         examples = [_example(n) for n in (*inputs, *placeholders)]
-        traced = make_fx(
-            torch.func.functionalize(step, remove="mutations_and_views"),
-            decomposition_table=_decompositions(),
-            tracing_mode="fake",
-            _allow_non_fake_inputs=True,
-        )(*examples)
+        try:
+            traced = tracer(*examples)
+        except RuntimeError as error:
+            if type(error).__name__ not in _DATA_DEPENDENT:
+                raise
+            current = runners[-1].current
+            raise refusal(
+                f"{str(error).splitlines()[0]} depends on data, in its shape or as a Python value",
+                origin_of(current) if current is not None else "",
+                "Select with torch.where and masks of fixed shape",
+            ) from None
     _check_writes(traced, len(inputs))
     traced.graph.eliminate_dead_code()
     assert isinstance(traced, torch.fx.GraphModule)

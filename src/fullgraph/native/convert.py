@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["Converter", "ir_dtype", "origin_of", "refusal"]
 
 _SCAN: Final = torch.ops.higher_order.scan
+# Checks of results that generated code makes itself.
+_CHECKS: Final = ("aten._linalg_check_errors.default",)
 _COND: Final = torch.ops.higher_order.cond
 
 
@@ -225,6 +227,8 @@ class Converter:
         if node.target is _COND:
             return self._branches(node)
         name = canonical_name(str(node.target))
+        if name in _CHECKS:
+            return None
         origin = origin_of(node)
         dtypes, shapes = _result_types(node, name, origin)
         rule = find_rule(name)

@@ -40,7 +40,9 @@ def tree_expression(tree: Any, leaves: list[str]) -> str | None:
     return leaves.pop(0)
 
 
-def direct_text(compiled: CompiledLoop, sources: tuple[str, ...], results: Any) -> str:
+def direct_text(
+    compiled: CompiledLoop, sources: tuple[str, ...], results: Any, order: list[int]
+) -> str:
     """Return the source of the direct function of one specialisation.
 
     Parameters
@@ -51,6 +53,8 @@ def direct_text(compiled: CompiledLoop, sources: tuple[str, ...], results: Any) 
         Expressions over ``L`` and ``G`` of the carry and the tensors closed over.
     results : PyTree
         What a first run gave, for its structure.
+    order : list of int
+        For each of its leaves, the number of the result: final carry first, then ys.
     """
     loop = compiled.loop
     n, m = len(loop.carry), len(loop.xs)
@@ -76,13 +80,18 @@ def direct_text(compiled: CompiledLoop, sources: tuple[str, ...], results: Any) 
         f"{compiled.program.blocks}, 0))"
     )
     lines.append(" if status: fail(status)")
-    display = tree_expression(results, list(outputs))
-    lines.append(f" return {display or 'unflatten(treedef, [' + ', '.join(outputs) + '])'}")
+    leaves = [outputs[i] for i in order]
+    display = tree_expression(results, list(leaves))
+    lines.append(f" return {display or 'unflatten(treedef, [' + ', '.join(leaves) + '])'}")
     return "\n".join(lines) + "\n"
 
 
 def direct_function(
-    compiled: CompiledLoop, sources: tuple[str, ...], constants: list[Any], results: Any
+    compiled: CompiledLoop,
+    sources: tuple[str, ...],
+    constants: list[Any],
+    results: Any,
+    order: list[int],
 ) -> Direct:
     """Return the direct function; see `direct_text`."""
     names: dict[str, Any] = {
@@ -92,6 +101,6 @@ def direct_function(
         **{f"constant{k}": t.data_ptr() for k, t in enumerate(constants)},
         "keep_alive": constants,
     }
-    exec(direct_text(compiled, sources, results), names)  # noqa: S102
+    exec(direct_text(compiled, sources, results, order), names)  # noqa: S102
     direct: Direct = names["direct"]
     return direct

@@ -21,9 +21,12 @@ import optree
 import torch
 
 from fullgraph.native.capture import Captured, lower
+from fullgraph.native.convert import refusal
 from fullgraph.native.direct import Direct, direct_function
 from fullgraph.native.inductor import CAPTURING
 from fullgraph.native.lanes import make_plan
+from fullgraph.native.ops import Refused
+from fullgraph.native.outer_state import changes_outer_state
 from fullgraph.native.runtime import CompiledLoop, compile_loop
 
 if TYPE_CHECKING:
@@ -42,12 +45,13 @@ _numbers = itertools.count()
 _OWN_MODULES: Final = (
     "fullgraph_dot_loops_dot_",
     "fullgraph_dot_native_dot_",
+    "fullgraph_dot_torch_loop_dot_",
     "optree_dot_",
     "torch_dot__dynamo_dot_polyfills",
 )
 _OWN_SOURCE: Final = re.compile(
     r"(?:list\(dict\.keys\(|dict\()*G\['(?:"
-    r"(?:_OPS|mark|flatten|unflatten|CarrySpec|output_leaf|split_result|_CPU)'"
+    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|CarryChangedError)'"
     rf"|__import_(?:{'|'.join(_OWN_MODULES)})(?!.*\.torch\.(?!ops\b)))"
 )
 
@@ -67,6 +71,7 @@ class _Invocation(threading.local):
     steps: int = 0
     reverse: bool = False
     ran: Specialisation | None = None
+    results: Sequence[torch.Tensor] = ()
 
 
 _invocation = _Invocation()
@@ -118,23 +123,28 @@ class Specialisation:
             reverse=_invocation.reverse,
             threads=self.threads,
         )
+        _invocation.results = results
         return [results[i] for i in captured.outputs]
 
-    def learn(self, results: Results) -> None:
+    def learn(self, results: Results) -> Direct | None:
         """Write the direct function, once the structure of the results is known."""
         captured = self.captured
         tree: Any = results
         leaves: list[Any] = optree.tree_leaves(tree)
-        plain = captured.outputs == tuple(range(len(leaves))) and isinstance(results, tuple)
-        if not plain or len(captured.sources) != len(captured.carry) + len(captured.consts):
-            return
+        found = {id(result): i for i, result in enumerate(_invocation.results)}
+        order = [found.get(id(leaf), -1) for leaf in leaves]
+        if sorted(order) != list(range(len(found))):
+            return None
+        if len(captured.sources) != len(captured.carry) + len(captured.consts):
+            return None
         steps = self.compiled.direct_steps(self.threads)
         if steps:
             # The expressions are Dynamo's own names for the tensors its guards have checked.
             self.direct = direct_function(
-                self.compiled, captured.sources, captured.constants, results
+                self.compiled, captured.sources, captured.constants, results, order
             )
             self.direct_steps = steps
+        return self.direct
 
 
 @dataclass(eq=False)
@@ -235,9 +245,10 @@ class Site:
         finally:
             _invocation.xs, _invocation.steps, _invocation.reverse = outer
         if code is not None and ran is not None and ran.direct is None:
-            ran.learn(results)
-            if ran.direct is not None:
-                self._ran[id(code)] = (code, ran.direct, ran.direct_steps)
+            direct = ran.learn(results)
+            if direct is not None:
+                self._ran[id(code)] = (code, direct, ran.direct_steps)
+        _invocation.results = ()
         return results
 
     def _needed(self, guards: Sequence[Any]) -> list[bool]:
@@ -252,11 +263,20 @@ class Site:
     ) -> Callable[..., list[torch.Tensor]]:
         del examples
         begun = time.perf_counter()
+        if changes_outer_state():
+            raise refusal(
+                "it changes Python state outside of it (appends to a list, sets an attribute)",
+                "",
+                "Return what should be kept as carry or y",
+            )
         captured = lower(gm)
         lowered = time.perf_counter()
-        compiled = compile_loop(
-            captured.loop, make_plan(captured.loop), vector_math=self.vector_math
-        )
+        try:
+            compiled = compile_loop(
+                captured.loop, make_plan(captured.loop), vector_math=self.vector_math
+            )
+        except Refused as reason:
+            raise refusal(str(reason), "", "Use only what has a C form") from None
         found = Specialisation(
             captured,
             compiled,

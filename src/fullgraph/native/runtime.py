@@ -18,7 +18,7 @@ from fullgraph.errors import NativeMemoryError, NativeRuntimeError
 from fullgraph.native.allocate import HUGE_BYTES, advise_huge, contiguous_strides, empty_strided
 from fullgraph.native.build import Built, build, find_compiler, vector_isa
 from fullgraph.native.emit import TRAILER, Program, emit
-from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS
+from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS, SINGULAR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -297,4 +297,6 @@ def _raise_status(status: int) -> None:
         reasons.append("an integer was divided by zero")
     if status & OUT_OF_BOUNDS:
         reasons.append("an index was outside its tensor")
+    if status & SINGULAR:
+        reasons.append("a matrix was singular, or not positive definite")
     raise NativeRuntimeError(f"in a step of the loop {' and '.join(reasons)}")

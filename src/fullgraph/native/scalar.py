@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from fullgraph.native.dtypes import DType
 
-__all__ = ["DIVISION_BY_ZERO", "OUT_OF_BOUNDS", "SCALAR", "VECTOR_MATH", "ScalarFn", "expression"]
+__all__ = [
+    "DIVISION_BY_ZERO",
+    "OUT_OF_BOUNDS",
+    "SCALAR",
+    "SINGULAR",
+    "VECTOR_MATH",
+    "ScalarFn",
+    "expression",
+]
 
 # Bits of the status a generated function returns.
 DIVISION_BY_ZERO: Final = 1
 OUT_OF_BOUNDS: Final = 2
+SINGULAR: Final = 4
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def torch_compile_loop_adapter(*, max_steps: int = 128, max_elements: int = 65_5
     specialisations (shapes, lengths, structures, values closed over) and then raises
     `SpecialisationLimitError`. Inside a user's own ``torch.compile`` the loop is unrolled into that
     graph, under the same bounds. The adapter keeps no tensor alive and may be called from several
-    threads.
+    threads. A body that draws random numbers draws Inductor's, not those of an eager loop.
 
     Examples
     --------

@@ -31,6 +31,7 @@ from fullgraph.errors import LoopError
 from fullgraph.loops import _eager
 from fullgraph.loops._eager_torch import ops_for_this_call
 from fullgraph.loops._foreign import whole_driver
+from fullgraph.loops._ops import SCALAR_KINDS
 from fullgraph.torch_loop._failures import translate
 from fullgraph.torch_loop._rules import Rules, check_arguments, check_output, refuse
 from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
@@ -46,6 +47,7 @@ __all__ = [
     "NeedsRehearsal",
     "TorchLoopDriver",
     "flat_step",
+    "same_form",
 ]
 
 PyTree = Any
@@ -89,7 +91,7 @@ def flat_step(
     Raises
     ------
     CarryChangedError
-        If structure, shape or dtype changed. (Python numbers among the results are changes here.)
+        If structure, shape or dtype changed. The plain driver words it.
     """
     result = body(rebuild(carry_skeleton, carry), rebuild(row_skeleton, row))
     if type(result) is not tuple or len(result) != 2:
@@ -98,14 +100,22 @@ def flat_step(
     leaves: list[Any] = []
     if not collect(carry_skeleton, new, leaves):
         raise CarryChangedError
-    for before, after in zip(carry, leaves, strict=True):
-        if (
-            not isinstance(after, torch.Tensor)
-            or after.dtype != before.dtype
-            or after.shape != before.shape
-        ):
+    for index, before in enumerate(carry):
+        after = leaves[index]
+        if type(after) in SCALAR_KINDS and before.ndim == 0:  # which ones fit, the rehearsal says
+            leaves[index] = torch.full((), after, dtype=before.dtype, device=before.device)
+        elif not same_form(before, after):
             raise CarryChangedError
     return leaves, y
+
+
+def same_form(before: Any, after: Any) -> bool:
+    """Whether `after` is a tensor of the shape and dtype of the tensor `before`. Traceable."""
+    return (
+        isinstance(after, torch.Tensor)
+        and after.dtype == before.dtype
+        and after.shape == before.shape
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +203,10 @@ class Engine(Protocol):
         """
 
     def inline_scan(self, call: FlatScan) -> tuple[list[Any], PyTree]:
-        """Emit a scan into the graph that somebody else's ``torch.compile`` is capturing."""
+        """Emit a scan into the graph that somebody else's ``torch.compile`` is capturing.
+
+        There is no rehearsal here, so a body may write into what it is handed: hand it clones.
+        """
 
 
 class TorchLoopDriver:

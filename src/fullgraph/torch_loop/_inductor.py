@@ -13,15 +13,17 @@ import torch
 from fullgraph.loops import LoopAdapter, _eager
 from fullgraph.loops._eager_torch import ops_for_this_call
 from fullgraph.torch_loop._driver import (
+    CarryChangedError,
     FlatScan,
     NeedsRehearsal,
     TorchLoopDriver,
     flat_step,
+    same_form,
 )
 from fullgraph.torch_loop._failures import NotCapturedError, is_limit_hit, limit_error
 from fullgraph.torch_loop._quiet import quiet_compilation
 from fullgraph.torch_loop._rules import Rules, check_output, refuse
-from fullgraph.torch_loop._skeleton import Skeleton, rebuild, skeleton_of
+from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,12 +89,26 @@ def _unroll(
         step = length - 1 - i if reverse else i
         carry, y = flat_step(body, carry_skeleton, row_skeleton, carry, [leaf[step] for leaf in xs])
         leaves: list[Any] = []
-        y_skeleton = skeleton_of(y, leaves)
+        if i == 0:
+            y_skeleton = skeleton_of(y, leaves)
+        elif not collect(y_skeleton, y, leaves) or not all(map(same_form, stacked[0], leaves)):
+            raise CarryChangedError  # the plain driver words this too
         stacked.append(leaves)
     if reverse:
         stacked = stacked[::-1]
     ys = [torch.stack([step[k] for step in stacked]) for k in range(len(stacked[0]))]
     return [leaf.clone() for leaf in carry], rebuild(y_skeleton, ys)
+
+
+def _on_clones(body: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a body that is handed clones, so that what it writes reaches nobody else's tensor."""
+
+    def run(carry: PyTree, x: PyTree) -> Any:
+        leaves: list[Any] = []
+        skeleton = skeleton_of((carry, x), leaves)
+        return body(*rebuild(skeleton, [leaf.clone() for leaf in leaves]))
+
+    return run
 
 
 def _captured(
@@ -169,7 +185,13 @@ class _Unrolled:
     def inline_scan(self, call: FlatScan) -> tuple[list[Any], PyTree]:
         """Unroll into somebody else's graph."""
         carry, ys = _unroll(
-            call.body, call.carry, call.row, call.init, call.xs, call.length, call.reverse
+            _on_clones(call.body),
+            call.carry,
+            call.row,
+            call.init,
+            call.xs,
+            call.length,
+            call.reverse,
         )
         leaves: list[Any] = []
         skeleton = skeleton_of(ys, leaves)

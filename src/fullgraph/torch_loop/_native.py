@@ -19,7 +19,7 @@ from fullgraph.errors import (
     UnsupportedBodyError,
 )
 from fullgraph.loops import LoopAdapter, _eager
-from fullgraph.loops._carry import CarrySpec, output_leaf, split_result, strengthen, weak_leaves
+from fullgraph.loops._carry import split_result, strengthen, weak_leaves
 from fullgraph.loops._eager_torch import TorchOps, ops_for_this_call
 from fullgraph.loops._foreign import whole_driver
 from fullgraph.loops._tree import flatten, unflatten
@@ -27,10 +27,15 @@ from fullgraph.native.build import find_compiler, unsupported_platform
 from fullgraph.native.capture import mark
 from fullgraph.native.dispatch import Site, Specialisation
 from fullgraph.native.inductor import can_inline
-from fullgraph.torch_loop._driver import FlatScan, NeedsRehearsal, TorchLoopDriver
+from fullgraph.torch_loop._driver import (
+    CarryChangedError,
+    FlatScan,
+    NeedsRehearsal,
+    TorchLoopDriver,
+)
 from fullgraph.torch_loop._quiet import quiet_compilation
 from fullgraph.torch_loop._rules import Rules, check_output
-from fullgraph.torch_loop._skeleton import rebuild, skeleton_of
+from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
 from fullgraph.torch_loop._transforms import active_transform
 
 __all__ = ["NAME", "NativeEngine", "captured_step", "native_adapter", "native_rules"]
@@ -223,25 +228,20 @@ def inlined_scan(
     """
     from torch._higher_order_ops import scan
 
-    spec = CarrySpec(rebuild(call.carry, init), _OPS)
-
     def fresh(leaf: torch.Tensor) -> torch.Tensor:
         return leaf.clone(memory_format=torch.contiguous_format)
-
-    def call_body(carry: list[Any], row: list[Any]) -> tuple[PyTree, PyTree]:
-        return split_result(call.body(rebuild(call.carry, carry), rebuild(call.row, row)))
 
     def step(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
         # The mark says whose scan this is and how it is meant; it has no gradient on purpose.
         marked = [mark(leaf, vector_math, threads) for leaf in carry]
-        new, y = call_body(marked, row if call.xs else [])
+        new, y = step_of(call.body, call.carry, call.row, marked, row if call.xs else [])
         outputs: list[Any] = []
         skeleton_of(y, outputs)
-        arrays = [fresh(output_leaf(y, i, leaf, _OPS, _CPU)) for i, leaf in enumerate(outputs)]
-        return [fresh(leaf) for leaf in spec.accept(new)], arrays
+        return [fresh(leaf) for leaf in new], [fresh(as_tensor(leaf)) for leaf in outputs]
 
     # Traced once more outside of the operator, for the structure of y; the compiler drops it.
-    y = call_body([fresh(leaf) for leaf in init], [fresh(leaf[0]) for leaf in call.xs])[1]
+    rows = [fresh(leaf[0]) for leaf in call.xs]
+    y = step_of(call.body, call.carry, call.row, [fresh(leaf) for leaf in init], rows)[1]
     skeleton = skeleton_of(y, [])
     xs = call.xs or [torch.arange(call.length)]
     carry, ys = scan(step, [fresh(leaf) for leaf in init], xs, reverse=call.reverse)
@@ -250,18 +250,47 @@ def inlined_scan(
 
 def captured_step(body: Body, init: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:
     """Take one step; this is what Dynamo captures."""
-    leaves, treedef = flatten(init)
-    rows, rows_treedef = flatten(x)
-    carry = unflatten(treedef, [mark(leaf, "carry", i) for i, leaf in enumerate(leaves)])
-    row = unflatten(rows_treedef, [mark(leaf, "x", i) for i, leaf in enumerate(rows)])
-    new, y = split_result(body(carry, row))
-    accepted = CarrySpec(carry, _OPS).accept(new)
-    outputs, y_treedef = flatten(y)
-    arrays = [output_leaf(y, i, leaf, _OPS, _CPU) for i, leaf in enumerate(outputs)]
+    leaves: list[Any] = []
+    rows: list[Any] = []
+    skeleton, row_skeleton = skeleton_of(init, leaves), skeleton_of(x, rows)
+    carry = [mark(leaf, "carry", i) for i, leaf in enumerate(leaves)]
+    row = [mark(leaf, "x", i) for i, leaf in enumerate(rows)]
+    new, y = step_of(body, skeleton, row_skeleton, carry, row)
+    outputs: list[Any] = []
+    y_skeleton = skeleton_of(y, outputs)
     return (
-        unflatten(treedef, [mark(leaf, "new", i) for i, leaf in enumerate(accepted)]),
-        unflatten(y_treedef, [mark(leaf, "y", i) for i, leaf in enumerate(arrays)]),
+        rebuild(skeleton, [mark(leaf, "new", i) for i, leaf in enumerate(new)]),
+        rebuild(y_skeleton, [mark(as_tensor(leaf), "y", i) for i, leaf in enumerate(outputs)]),
     )
+
+
+def step_of(
+    body: Body, skeleton: Skeleton, row_skeleton: Skeleton, carry: list[Any], row: list[Any]
+) -> tuple[list[torch.Tensor], PyTree]:
+    """Call a body on leaves; return the leaves of the new carry, and y.
+
+    What is wrong with a carry was found in the rehearsal; here it only has to stop the capture.
+    """
+    result = body(rebuild(skeleton, carry), rebuild(row_skeleton, row))
+    if type(result) is not tuple or len(result) != 2:
+        raise CarryChangedError
+    leaves: list[Any] = []
+    if not collect(skeleton, result[0], leaves):
+        raise CarryChangedError
+    accepted: list[torch.Tensor] = []
+    for before, after in zip(carry, leaves, strict=True):
+        if not isinstance(after, torch.Tensor):  # a Python number
+            accepted.append(torch.tensor(after, dtype=before.dtype))
+        elif after.dtype != before.dtype or after.shape != before.shape:
+            raise CarryChangedError
+        else:
+            accepted.append(after)
+    return accepted, result[1]
+
+
+def as_tensor(leaf: Any) -> torch.Tensor:
+    """Return an output of a body as a tensor."""
+    return leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
 
 
 def _short_way(

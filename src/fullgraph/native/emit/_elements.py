@@ -249,7 +249,9 @@ class Elements:
             inside = f"{atom} < 0 ? {atom} + {n} : {atom}"
             self.say(f"const int64_t {name} = ({outside}) ? 0 : ({inside});", lane=lane)
             inner.append(name)
-        return self.element(node.arg, inner)
+        # Read here and not through `element`: even memory that all lanes share is read by each lane
+        # at a place of its own.
+        return self.bind(node, self.reading(node.arg, inner))
 
     # --- Reductions written out in full (bodies without loops) ---
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from fullgraph.native.emit._kernels import KERNELS
 from fullgraph.native.scalar import VECTOR_MATH
 
 __all__ = ["prelude", "sleef_symbols"]
@@ -205,7 +206,7 @@ def prelude(body: str, isa: str) -> tuple[str, list[str]]:
 def _helpers(body: str) -> list[str]:
     """Return the helpers that `body` uses."""
     parts = [text for name, text in _HELPERS.items() if re.search(rf"\b{name}f?\b", body)]
-    for name, text in _REAL_HELPERS.items():
+    for name, text in (*_REAL_HELPERS.items(), *KERNELS.items()):
         for c_type, suffix in (("double", ""), ("float", "f")):
             if re.search(rf"\b{name}{suffix}\(", body):
                 parts.append(text.format(t=c_type, s=suffix))

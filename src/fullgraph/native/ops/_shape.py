@@ -46,6 +46,10 @@ def replace_range(whole: Node, part: Node, dim: int, start: int) -> Node:
     "aten.squeeze.default",
     "aten.squeeze.dim",
     "aten.squeeze.dims",
+    # torch's own decompositions change the shape of a temporary in place, and use the result.
+    "aten.squeeze_.default",
+    "aten.squeeze_.dim",
+    "aten.unsqueeze_.default",
     "aten._reshape_alias.default",
     "aten.flatten.using_ints",
 )
