@@ -144,21 +144,40 @@ class Adaptive:
     def _start(
         self, y: State, start: Array, end: Array, limits: tuple[Array, Array] | None
     ) -> Carry:
-        problem = self.problem
-        xp, batch = problem.library.xp, problem.layout.batch
-        f = problem.derivative(self.sign, limits)
-        s = xp.broadcast_to(start, batch)
-        slope = f(s, y)
-        length = xp.broadcast_to(end - start, batch)
-        if self.first is None:
-            order = self.controller.order
-            h = first_step(problem, f, order, self.tolerances, (s, y, slope), length)
-            h = problem.library.stopped(h)
-        else:
-            h = xp.minimum(self.first * xp.ones_like(length), length)
-        if self.controller.longest is not None:
-            h = xp.clip(h, 0.0, self.controller.longest)
-        return Carry(s, h, xp.full_like(h, math.log(1e-4)), xp.zeros_like(h), y, slope)
+        """Return what the loop starts with: the first slope and the first step to try."""
+        xp, batch = self.problem.library.xp, self.problem.layout.batch
+        s = xp.broadcast_to(start, batch) if batch else start
+        zero = xp.zeros_like(s)
+        carry = Carry(s, zero, zero, zero, y, y)
+        body = self._first(end, limits)
+        if self.loops.compiled:  # small operations, which cost more than steps outside of a loop
+            body = self.loops.own_code(body, self.problem.rhs, self.method)
+            return scan(body, carry, self._counter(1))[0]  # type: ignore[no-any-return]
+        return body(carry, None)[0]
+
+    def _first(
+        self, end: Array, limits: tuple[Array, Array] | None
+    ) -> Callable[[Carry, Any], tuple[Carry, None]]:
+        problem, tolerances, first, sign = self.problem, self.tolerances, self.first, self.sign
+        order, longest = self.controller.order, self.controller.longest
+        fast = problem.library.fast
+
+        def first_slope(carry: Carry, _: Any) -> tuple[Carry, None]:
+            s, y = carry.time, carry.state
+            f = problem.derivative(sign, limits)
+            slope = f(s, y)
+            length = end - s
+            if first is None:
+                h = first_step(problem, f, order, tolerances, (s, y, slope), length)
+                h = problem.library.stopped(h)
+            else:
+                h = fast.minimum(first * fast.ones_like(length), length)
+            if longest is not None:
+                h = fast.clip(h, 0.0, longest)
+            log_error = fast.full_like(h, math.log(1e-4))
+            return Carry(s, h, log_error, fast.zeros_like(h), list(y), slope), None
+
+        return first_slope
 
     def _body(
         self, end: Array, limits: tuple[Array, Array] | None, *, dense: bool
@@ -214,6 +233,20 @@ class Adaptive:
 
         return adaptive_step
 
+    def _going(self, carry: Carry, end: Array) -> bool:
+        """Whether a row can go on, asked where values are known."""
+        if not self.problem.layout.batch:
+            return float(carry.step) > 0 and float(carry.time) < float(end)
+        return bool(self.problem.library.xp.any(self._active(carry, end)))
+
+    def _arrived(self, carry: Carry, end: Array) -> bool:
+        """Whether all rows are known to have reached the end."""
+        if self.loops.traced and not self.loops.compiled:
+            return False
+        if not self.problem.layout.batch:
+            return float(carry.time) >= float(end)
+        return bool(self.problem.library.xp.all(carry.time >= end))
+
     def _active(self, carry: Carry, end: Array) -> Array:
         return (carry.step > 0) & (carry.time < end)
 
@@ -237,13 +270,13 @@ class Adaptive:
         dense: bool,
     ) -> Piece:
         """Run the loop in runs whose lengths are guessed from the steps that are left."""
-        xp, loops = self.problem.library.xp, self.loops
+        loops = self.loops
         if loops.compiled:
             run = loops.own_code(body, self.problem.rhs, self.method)
         else:
 
             def run(carry: Carry, x: Any) -> tuple[Carry, PyTree]:
-                if bool(xp.any(self._active(carry, end))):
+                if self._going(carry, end):
                     return body(carry, x)
                 return carry, self._idle(carry, dense=dense)
 
@@ -251,7 +284,7 @@ class Adaptive:
         before, chunks, times = start, [], [start[0][None, ...]]
         outputs, taken, unread = None, 0, 0
         length = _FIRST_RUN if loops.compiled else _EAGER_RUN
-        while taken < budget and bool(xp.any(self._active(carry, end))):
+        while taken < budget and self._going(carry, end):
             length = min(length, budget - taken)
             counter = self._counter(length)
             carry, record = scan(
@@ -279,10 +312,14 @@ class Adaptive:
     def _guess(self, carry: Carry, end: Array) -> int:
         """Return how many more steps the slowest row needs, if its steps stay as they are."""
         xp = self.problem.library.xp
-        active = self._active(carry, end)
-        one = xp.ones_like(carry.step)
-        left = xp.where(active, (end - carry.time) / xp.where(active, carry.step, one), 0 * one)
-        guess = float(xp.max(left))
+        if not self.problem.layout.batch:
+            h = float(carry.step)
+            guess = (float(end) - float(carry.time)) / h if h > 0 else 0.0
+        else:
+            active = self._active(carry, end)
+            one = xp.ones_like(carry.step)
+            left = xp.where(active, (end - carry.time) / xp.where(active, carry.step, one), 0 * one)
+            guess = float(xp.max(left))
         return int(min(max(guess * 1.05 + 2, 8), _LONGEST_RUN))
 
     def _bytes_per_step(self) -> int:
@@ -353,17 +390,21 @@ class Adaptive:
         records = None
         if chunks:
             records = joined(self.problem.layout, before, chunks)
-            outputs = self.filled(outputs, records, asked)
+            if outputs is None and self._arrived(carry, end):
+                outputs = records.at(asked)
+            else:
+                outputs = self.filled(outputs, records, asked)
         elif dense and outputs is None:
             outputs = self.only_start(carry, asked)
-        ends = xp.concat(times)
-        moved = xp.astype(ends[1:, ...] > ends[:-1, ...], self.problem.library.integer)
-        attempts = xp.astype(carry.tries, self.problem.library.integer)
+        library = self.problem.library
+        ends = records.times if records is not None and len(times) == len(chunks) + 1 else xp.concat(times)
+        moved = library.cast(ends[1:, ...] > ends[:-1, ...], library.integer)
+        attempts = library.cast(carry.tries, library.integer)
         return Piece(
             carry,
             records if keep else None,
             outputs or [],
-            xp.sum(moved, axis=0),
+            library.fast.sum(moved, axis=0),
             attempts,
             carry.time >= end,
             ends,

@@ -125,6 +125,20 @@ class Library:
             return no_grad()
         return contextlib.nullcontext()
 
+    def rows(self, array: Array, index: Array) -> Array:
+        """Return the rows of an array on its leading axis, by a 1-d array of numbers."""
+        if self.is_torch:  # the wrapper of xp.take costs as much as ten of these
+            return array.index_select(0, index)
+        return self.xp.take(array, index, axis=0)
+
+    def may_record_gradients(self) -> bool:
+        """Whether torch would record a graph at all."""
+        if not self.is_torch:
+            return False
+        from fullgraph.ode._torch import grad_enabled
+
+        return grad_enabled()
+
     def records_gradients(self, arrays: Sequence[Array]) -> bool:
         """Whether torch would differentiate with respect to some of the arrays."""
         if not self.is_torch:

@@ -52,13 +52,16 @@ class Records:
         -------
         list of array of shape (m, *leaf)
         """
-        xp, layout = self.layout.library.xp, self.layout
+        layout = self.layout
+        xp = layout.library.fast
         place = self._steps_around(times)
         pick = _Picker(layout, place)
         begun, ended = pick.control(self.times), pick.control(self.times, 1)
         length = ended - begun
         safe = xp.where(length > 0, length, xp.ones_like(length))
-        asked = xp.reshape(times, (-1, *([1] * len(layout.batch))))
+        asked = times
+        if layout.batch:
+            asked = xp.reshape(times, (-1, *([1] * len(layout.batch))))
         share = (asked - begun) / safe
         m = int(times.shape[0])
         shares, lengths = layout.widths(share, (m,)), layout.widths(length, (m,))
@@ -76,12 +79,12 @@ class Records:
 
     def _steps_around(self, times: Array) -> Array:
         """Return the numbers of the steps around times, of shape (m, *batch)."""
-        xp, batch = self.layout.library.xp, self.layout.batch
+        batch = self.layout.batch
+        xp = self.layout.library.xp if batch else self.layout.library.fast
         ends = self.times[1:, ...]
         last = int(ends.shape[0]) - 1
         if not batch:
-            found = xp.searchsorted(ends, times, side="left")
-            return xp.clip(found, 0, last)
+            return xp.clip(xp.searchsorted(ends, times, side="left"), 0, last)
         # The standard has no batched search: halve the interval until it is one step.
         shape = (int(times.shape[0]), *batch)
         asked = xp.broadcast_to(xp.reshape(times, (-1, *([1] * len(batch)))), shape)
@@ -113,12 +116,19 @@ class _Picker:
         self._xp = layout.library.xp
         self._shape = tuple(int(n) for n in steps.shape)
         self._steps = self._xp.reshape(steps, (-1,))
+        self._found: dict[int, Array] = {}
         self._rows = 1
         for size in layout.batch:
             self._rows *= size
 
     def _flat(self, offset: int) -> Array:
-        steps = self._steps + offset
+        known = self._found.get(offset)
+        if known is None:
+            known = self._found[offset] = self._numbers(offset)
+        return known
+
+    def _numbers(self, offset: int) -> Array:
+        steps = self._steps + offset if offset else self._steps
         if not self._layout.batch:
             return steps
         xp = self._xp
@@ -129,8 +139,11 @@ class _Picker:
 
     def control(self, array: Array, offset: int = 0) -> Array:
         """Return values of an array of shape (n, *batch), as (m, *batch)."""
+        rows = self._layout.library.rows
+        if not self._layout.batch:
+            return rows(array, self._flat(offset))
         flat = self._xp.reshape(array, (-1,))
-        return self._xp.reshape(self._xp.take(flat, self._flat(offset), axis=0), self._shape)
+        return self._xp.reshape(rows(flat, self._flat(offset)), self._shape)
 
     def leaf(self, array: Array, place: int, offset: int = 0) -> Array:
         """Return values of an array of shape (n, *leaf), as (m, *leaf)."""
@@ -138,12 +151,13 @@ class _Picker:
         axes, others = layout.axes[place], layout.others[place]
         m, shape = self._shape[0], layout.shapes[place]
         if not axes:
-            return xp.take(array, self._flat(offset), axis=0)
+            return layout.library.rows(array, self._flat(offset))
         order = (0, *(d + 1 for d in axes), *(d + 1 for d in others))
         moved = xp.permute_dims(array, order)
         rest = tuple(shape[d] for d in others)
         flat = xp.reshape(moved, (int(array.shape[0]) * self._rows, *rest))
-        taken = xp.reshape(xp.take(flat, self._flat(offset), axis=0), (m, *layout.batch, *rest))
+        picked = layout.library.rows(flat, self._flat(offset))
+        taken = xp.reshape(picked, (m, *layout.batch, *rest))
         return xp.permute_dims(taken, tuple(order.index(d) for d in range(len(order))))
 
 
@@ -163,10 +177,11 @@ def _between(
 
 def joined(layout: Layout, start: tuple[Array, State, State], chunks: Sequence[Records]) -> Records:
     """Return the records of several runs of steps as one; `start` is what came before them."""
-    xp = layout.library.xp
+    xp = layout.library.fast
+    concat = xp.concat
 
     def join(first: Array, arrays: list[Array]) -> Array:
-        return xp.concat([first[None, ...], *arrays])
+        return concat([first[None, ...], *arrays])
 
     count = len(layout.shapes)
     times = join(start[0], [chunk.times for chunk in chunks])
@@ -174,5 +189,5 @@ def joined(layout: Layout, start: tuple[Array, State, State], chunks: Sequence[R
     slopes = [join(start[2][i], [c.slopes[i] for c in chunks]) for i in range(count)]  # type: ignore[index]
     middles = None
     if chunks[0].middles is not None:
-        middles = [xp.concat([c.middles[i] for c in chunks]) for i in range(count)]  # type: ignore[index]
+        middles = [concat([c.middles[i] for c in chunks]) for i in range(count)]  # type: ignore[index]
     return Records(layout, times, states, slopes, middles)

@@ -213,7 +213,7 @@ class _Pieces:
         self._breakpoints = breakpoints
         library = self._problem.library
         self._differentiated = False
-        if library.is_torch:
+        if library.may_record_gradients():
             slope = self._problem.derivative()(self._at_start(self._problem.ts[0]), self._problem.y0)
             inputs = [*self._problem.y0, self._problem.ts, *slope]
             self._differentiated = library.records_gradients(inputs)
@@ -234,15 +234,7 @@ class _Pieces:
         for piece in pieces[1:]:
             stuck = stuck | (reached & ~piece.reached & ~(piece.carry.step > 0))
             reached = reached & piece.reached
-        codes = xp.where(
-            reached,
-            xp.full_like(accepted, Status.SUCCESS.code),
-            xp.where(
-                stuck,
-                xp.full_like(accepted, Status.STEP_TOO_SMALL.code),
-                xp.full_like(accepted, Status.MAX_STEPS.code),
-            ),
-        )
+        codes = self._codes(reached, stuck, accepted)
         stages = run.method.tableau.stages
         each = stages - 1 if run.method.tableau.first_same_as_last else stages
         calls = attempts * each + (1 if run.first is not None else 2) * len(pieces)
@@ -266,6 +258,18 @@ class _Pieces:
             _interpolant(problem, kept, run.sign),
             worst,
         )
+
+    def _codes(self, reached: Array, stuck: Array, like: Array) -> Array:
+        xp = self._xp
+        if not self._problem.layout.batch and self._problem.library.known(like):
+            status = Status.MAX_STEPS
+            if bool(reached):
+                status = Status.SUCCESS
+            elif bool(stuck):
+                status = Status.STEP_TOO_SMALL
+            return xp.full_like(like, status.code)
+        success, most, small = (xp.full_like(like, status.code) for status in Status)
+        return xp.where(reached, success, xp.where(stuck, small, most))
 
     def _solve(
         self, *, keep: bool
@@ -307,7 +311,9 @@ class _Pieces:
             pieces.append(piece)
             outputs.append(found)
             records += taken
-        joined = [xp.concat(list(parts)) for parts in zip(*outputs, strict=True)]
+        joined = outputs[0]
+        if len(outputs) > 1:
+            joined = [xp.concat(list(parts)) for parts in zip(*outputs, strict=True)]
         return pieces, joined, final, time, records
 
     def _piece(

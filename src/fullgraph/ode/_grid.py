@@ -84,11 +84,6 @@ def make_grid(problem: Problem, step: Any, breakpoints: list[float]) -> Grid:
     forward = values[0] <= values[-1]
     knots = sorted({*values, *breakpoints}, reverse=not forward)
     counts = [_count(a, b, step) for a, b in zip(knots[:-1], knots[1:], strict=True)]
-    left: list[int] = []
-    share: list[float] = []
-    for place, count in enumerate(counts):
-        left += [place] * count
-        share += [i / count for i in range(count)]
     points = problem.ts
     if breakpoints:
         own = {value: place for place, value in enumerate(values)}
@@ -96,11 +91,7 @@ def make_grid(problem: Problem, step: Any, breakpoints: list[float]) -> Grid:
         own |= {point: len(values) + place for place, point in enumerate(extra)}
         points = xp.concat([points, library.array(extra, points.dtype, problem.device)])
         points = xp.take(points, _indices(problem, [own[knot] for knot in knots]), axis=0)
-    index = _indices(problem, left)
-    weight = library.array(share, points.dtype, problem.device)
-    width = points[1:] - points[:-1]
-    starts = xp.take(points[:-1], index, axis=0) + xp.take(width, index, axis=0) * weight
-    times = xp.concat([starts, points[-1:]])
+    times = _divided(problem, points, counts)
     ends = [0]
     for count in counts:
         ends.append(ends[-1] + count)
@@ -108,6 +99,26 @@ def make_grid(problem: Problem, step: Any, breakpoints: list[float]) -> Grid:
     limits = _limits(problem, knots, counts, breakpoints) if breakpoints else None
     jumps = tuple(where[point] for point in breakpoints)
     return Grid(times, [where[value] for value in values], limits, jumps)
+
+
+def _divided(problem: Problem, points: Array, counts: list[int]) -> Array:
+    """Return points, and between each two of them as many equal steps as `counts` says."""
+    library = problem.library
+    xp = library.xp
+    width, most = points[1:] - points[:-1], max(counts)
+    if min(counts) == most:
+        share = xp.arange(most, dtype=points.dtype, device=problem.device) / most
+        starts = xp.reshape(points[:-1, None] + width[:, None] * share[None, :], (-1,))
+        return xp.concat([starts, points[-1:]])
+    left: list[int] = []
+    share_of: list[float] = []
+    for place, count in enumerate(counts):
+        left += [place] * count
+        share_of += [i / count for i in range(count)]
+    index = _indices(problem, left)
+    share = library.array(share_of, points.dtype, problem.device)
+    starts = xp.take(points[:-1], index, axis=0) + xp.take(width, index, axis=0) * share
+    return xp.concat([starts, points[-1:]])
 
 
 def _indices(problem: Problem, values: Sequence[int]) -> Array:
