@@ -52,6 +52,10 @@ _LONGEST_RUN = 4096
 _MOST_KEPT = 2**28  # bytes of records that are kept before outputs are taken out of them
 
 
+#: The same as a plain tuple, which is what loops carry: they have their shortest call then.
+PlainCarry = tuple[Array, Array, Array, Array, State, State]
+
+
 @dataclass(frozen=True)
 class Piece:
     """The result of a smooth piece.
@@ -152,30 +156,33 @@ class Adaptive:
         body = self._first(end, limits)
         if self.loops.compiled:  # small operations, which cost more than steps outside of a loop
             body = self.loops.own_code(body, self.problem.rhs, self.method)
-            return scan(body, carry, self._counter(1))[0]  # type: ignore[no-any-return]
-        return body(carry, None)[0]
+            return Carry(*scan(body, tuple(carry), self._counter(1))[0])
+        return Carry(*body(tuple(carry), None)[0])
 
     def _first(
         self, end: Array, limits: tuple[Array, Array] | None
-    ) -> Callable[[Carry, Any], tuple[Carry, None]]:
-        problem, tolerances, first, sign = self.problem, self.tolerances, self.first, self.sign
+    ) -> Callable[[PlainCarry, Any], tuple[PlainCarry, None]]:
+        problem, first, sign = self.problem, self.first, self.sign
+        # Tensors are closed over by name: compiled loops have their shortest call then.
+        relative, absolute = self.tolerances.relative, self.tolerances.absolute
         order, longest = self.controller.order, self.controller.longest
         fast = problem.library.fast
 
-        def first_slope(carry: Carry, _: Any) -> tuple[Carry, None]:
-            s, y = carry.time, carry.state
+        def first_slope(carry: PlainCarry, x: Any) -> tuple[PlainCarry, None]:
+            s, _, _, _, y, _ = carry
             f = problem.derivative(sign, limits)
             slope = f(s, y)
             length = end - s
             if first is None:
-                h = first_step(problem, f, order, tolerances, (s, y, slope), length)
+                allowed = scales(problem, relative, absolute, y, None)
+                h = first_step(problem, f, order, allowed, (s, y, slope), length)
                 h = problem.library.stopped(h)
             else:
                 h = fast.minimum(first * fast.ones_like(length), length)
             if longest is not None:
                 h = fast.clip(h, 0.0, longest)
             log_error = fast.full_like(h, math.log(1e-4))
-            return Carry(s, h, log_error, fast.zeros_like(h), list(y), slope), None
+            return (s, h, log_error, fast.zeros_like(h), list(y), slope), None
 
         return first_slope
 
@@ -184,12 +191,13 @@ class Adaptive:
     ) -> Callable[[PyTree, Any], tuple[PyTree, PyTree]]:
         """Return the body of the loop."""
         problem, method, controller = self.problem, self.method, self.controller
-        tolerances, sign, layout = self.tolerances, self.sign, problem.layout
+        relative, absolute = self.tolerances.relative, self.tolerances.absolute
+        sign, layout = self.sign, problem.layout
         library, fast = problem.library, problem.library.fast
         fsal = method.tableau.first_same_as_last
         stops = library.is_jax
 
-        def adaptive_step(carry: Carry, _: Any) -> tuple[Carry, PyTree]:
+        def adaptive_step(carry: PlainCarry, _: Any) -> tuple[PlainCarry, PyTree]:
             s, h, log_before, tries, y, slope = carry
             f = problem.derivative(sign, limits)
             left = end - s
@@ -202,7 +210,7 @@ class Adaptive:
             step = method.step(f, s, used, widths, y, slope)
             new = step.y
             final = step.slopes[-1] if fsal else f(s + used, new)
-            allowed = scales(problem, tolerances, y, new)
+            allowed = scales(problem, relative, absolute, y, new)
             square = squared_norm(problem, method.error(widths, step), allowed)
             if stops:
                 square = library.stopped(square)
@@ -229,7 +237,7 @@ class Adaptive:
             if dense:
                 record = (s_next, y_next, f_next, method.middle(widths, step))
             tries = tries + library.cast(active, tries.dtype)
-            return Carry(s_next, h_next, log_after, tries, y_next, f_next), record
+            return (s_next, h_next, log_after, tries, y_next, f_next), record
 
         return adaptive_step
 
@@ -275,10 +283,10 @@ class Adaptive:
             run = loops.own_code(body, self.problem.rhs, self.method)
         else:
 
-            def run(carry: Carry, x: Any) -> tuple[Carry, PyTree]:
-                if self._going(carry, end):
+            def run(carry: PlainCarry, x: Any) -> tuple[PlainCarry, PyTree]:
+                if self._going(Carry(*carry), end):
                     return body(carry, x)
-                return carry, self._idle(carry, dense=dense)
+                return carry, self._idle(Carry(*carry), dense=dense)
 
         start = self._point(carry)
         before, chunks, times = start, [], [start[0][None, ...]]
@@ -287,9 +295,10 @@ class Adaptive:
         while taken < budget and self._going(carry, end):
             length = min(length, budget - taken)
             counter = self._counter(length)
-            carry, record = scan(
-                run, carry, counter, length=length if counter is None else None
+            plain, record = scan(
+                run, tuple(carry), counter, length=length if counter is None else None
             )
+            carry = Carry(*plain)
             taken += length
             unread += length
             times.append(record[0] if dense else record)
@@ -346,16 +355,17 @@ class Adaptive:
         """Run all iterations in one traced loop; those after the end are skipped."""
         xp = self.problem.library.xp
 
-        def run(carry: Carry, x: Any) -> tuple[Carry, PyTree]:
+        def run(carry: PlainCarry, x: Any) -> tuple[PlainCarry, PyTree]:
             return cond(
-                xp.any(self._active(carry, end)),
+                xp.any(self._active(Carry(*carry), end)),
                 lambda c: body(c, x),
-                lambda c: (c, self._idle(c, dense=dense)),
+                lambda c: (c, self._idle(Carry(*c), dense=dense)),
                 carry,
             )
 
         start = self._point(carry)
-        carry, record = scan(run, carry, None, length=budget)
+        plain, record = scan(run, tuple(carry), None, length=budget)
+        carry = Carry(*plain)
         times = [start[0][None, ...], record[0] if dense else record]
         chunks = [self._records(record)] if dense else []
         return self._finish(carry, end, asked, start, start, chunks, times, None, True, dense)

@@ -106,7 +106,9 @@ def squared_norm(problem: Problem, values: State, scales: State) -> Array:
     return total
 
 
-def scales(problem: Problem, tolerances: Tolerances, old: State, new: State | None) -> State:
+def scales(
+    problem: Problem, relative: State, absolute: State, old: State, new: State | None
+) -> State:
     """Return the errors that are allowed, leaf by leaf."""
     fast = problem.library.fast
     found = []
@@ -114,7 +116,7 @@ def scales(problem: Problem, tolerances: Tolerances, old: State, new: State | No
         size = fast.abs(y)
         if new is not None:
             size = fast.maximum(size, fast.abs(new[place]))
-        found.append(tolerances.absolute[place] + tolerances.relative[place] * size)
+        found.append(absolute[place] + relative[place] * size)
     return found
 
 
@@ -122,7 +124,7 @@ def first_step(
     problem: Problem,
     f: Callable[[Array, State], State],
     order: int,
-    tolerances: Tolerances,
+    allowed: State,
     start: tuple[Array, State, State],
     length: Array,
 ) -> Array:
@@ -134,7 +136,8 @@ def first_step(
     ----------
     f : callable
     order : int
-    tolerances : Tolerances
+    allowed : list of array
+        Errors that are allowed at the start.
     start : tuple
         Time, state and slope.
     length : array
@@ -142,7 +145,6 @@ def first_step(
     """
     fast, layout = problem.library.fast, problem.layout
     t, y, slope = start
-    allowed = scales(problem, tolerances, y, None)
     size = fast.sqrt(squared_norm(problem, y, allowed))
     speed = fast.sqrt(squared_norm(problem, slope, allowed))
     small = (size < 1e-5) | (speed < 1e-5)
