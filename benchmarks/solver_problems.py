@@ -88,11 +88,36 @@ def problems() -> dict[str, Problem]:
     """Return all problems by name."""
     rng = np.random.default_rng(7)
     stars = np.array(
-        [3, 3, -1, -3, 2, -2, 2, 3, -3, 2, 0, 0, -4, 4, *[0] * 5, 1.75, -1.5, *[0] * 3, -1.25, 1, 0, 0],
+        [
+            3,
+            3,
+            -1,
+            -3,
+            2,
+            -2,
+            2,
+            3,
+            -3,
+            2,
+            0,
+            0,
+            -4,
+            4,
+            *[0] * 5,
+            1.75,
+            -1.5,
+            *[0] * 3,
+            -1.25,
+            1,
+            0,
+            0,
+        ],
         dtype=float,
     )
     weights = (
-        rng.normal(size=(32, 32)) / 4, rng.normal(size=32), rng.normal(size=(32, 32)) / 4,
+        rng.normal(size=(32, 32)) / 4,
+        rng.normal(size=32),
+        rng.normal(size=(32, 32)) / 4,
         rng.normal(size=32),
     )
     found = [

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from solver_problems import Problem, problems, sir, van_der_pol
+
+from solver_problems import Problem, problems, sir
 
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("torchdiffeq", "torchode", "diffrax", "scipy", "op_engine")
@@ -62,8 +63,10 @@ def race(runs: dict[str, Run], rounds: int, budget: float = 8.0) -> dict[str, di
                 found[name].append(time.perf_counter() - begun)
     return {
         name: {
-            "first_s": once[name][0], "min_us": min(v) * 1e6,
-            "median_us": statistics.median(v) * 1e6, "runs": len(v),
+            "first_s": once[name][0],
+            "min_us": min(v) * 1e6,
+            "median_us": statistics.median(v) * 1e6,
+            "runs": len(v),
         }
         for name, v in found.items()
     }
@@ -73,7 +76,7 @@ def race(runs: dict[str, Run], rounds: int, budget: float = 8.0) -> dict[str, di
 
 
 def diffrax_rk4() -> Any:
-    """The classical method as diffrax's own kind of solver; diffrax has none of its own."""
+    """Return the classical method as diffrax's own kind of solver; diffrax has none of its own."""
     import diffrax
 
     class RK4(diffrax.AbstractERK):
@@ -100,14 +103,22 @@ def diffrax_fixed(problem: Problem, steps: int) -> Callable[[Any], Any]:
 
     def solve(y0: Any) -> Any:
         return diffrax.diffeqsolve(
-            term, solver, 0.0, problem.end, problem.end / steps, y0, max_steps=steps + 1,
+            term,
+            solver,
+            0.0,
+            problem.end,
+            problem.end / steps,
+            y0,
+            max_steps=steps + 1,
             stepsize_controller=diffrax.ConstantStepSize(),
         ).ys
 
     return solve
 
 
-def diffrax_adaptive(rhs: Any, end: float, outputs: int, tol: float, most: int) -> Callable[..., Any]:
+def diffrax_adaptive(
+    rhs: Any, end: float, outputs: int, tol: float, most: int
+) -> Callable[..., Any]:
     import diffrax
     import jax.numpy as jnp
 
@@ -116,7 +127,15 @@ def diffrax_adaptive(rhs: Any, end: float, outputs: int, tol: float, most: int) 
 
     def solve(y0: Any, *args: Any) -> Any:
         return diffrax.diffeqsolve(
-            term, diffrax.Dopri5(), 0.0, end, None, y0, args, saveat=saveat, max_steps=most,
+            term,
+            diffrax.Dopri5(),
+            0.0,
+            end,
+            None,
+            y0,
+            args,
+            saveat=saveat,
+            max_steps=most,
             stepsize_controller=diffrax.PIDController(rtol=tol, atol=tol),
         ).ys
 
@@ -196,7 +215,9 @@ def fixed_batch(have: set[str]) -> tuple[dict[str, Run], list[tuple[str, float]]
     return runs, [("diffrax, batched state", 0.2), ("diffrax, vmap", 0.2)], "rk4, 3 x 1000"
 
 
-def adaptive_small(name: str, have: set[str]) -> tuple[dict[str, Run], list[tuple[str, float]], str]:
+def adaptive_small(
+    name: str, have: set[str]
+) -> tuple[dict[str, Run], list[tuple[str, float]], str]:
     import torch
 
     from fullgraph.ode import solve
@@ -225,9 +246,9 @@ def adaptive_small(name: str, have: set[str]) -> tuple[dict[str, Run], list[tupl
         from scipy.integrate import solve_ivp
 
         nrhs, nts = problem.make(np, *problem.parameters), ts.numpy()
-        runs["scipy"] = lambda: solve_ivp(
-            nrhs, (0, problem.end), problem.y0, t_eval=nts, rtol=tol, atol=tol
-        ).y.T
+        runs["scipy"] = lambda: (
+            solve_ivp(nrhs, (0, problem.end), problem.y0, t_eval=nts, rtol=tol, atol=tol).y.T
+        )
     return runs, [("diffrax", 1.0)], "dopri5, 1e-8, 100 outputs"
 
 
@@ -311,8 +332,15 @@ def gradient(have: set[str]) -> tuple[dict[str, Run], list[tuple[str, float]], s
 
             def loss(q: Any, adjoint: Any = adjoint) -> Any:
                 ys = diffrax.diffeqsolve(
-                    term, solver, 0.0, 1.0, 1 / steps, jnp.asarray(start), q,
-                    max_steps=steps + 1, adjoint=adjoint,
+                    term,
+                    solver,
+                    0.0,
+                    1.0,
+                    1 / steps,
+                    jnp.asarray(start),
+                    q,
+                    max_steps=steps + 1,
+                    adjoint=adjoint,
                     stepsize_controller=diffrax.ConstantStepSize(),
                 ).ys
                 return (ys[-1] ** 2).sum()
@@ -341,9 +369,9 @@ def numpy_input(have: set[str]) -> tuple[dict[str, Run], list[tuple[str, float]]
         trhs, torch.from_numpy(problem.y0), torch.from_numpy(ts), loop="native", **kwargs
     ).ys.numpy()
     runs["ours, eager"] = lambda: solve(rhs, problem.y0, ts, **kwargs).ys
-    runs["scipy"] = lambda: solve_ivp(
-        rhs, (0, problem.end), problem.y0, t_eval=ts, rtol=tol, atol=tol
-    ).y.T
+    runs["scipy"] = lambda: (
+        solve_ivp(rhs, (0, problem.end), problem.y0, t_eval=ts, rtol=tol, atol=tol).y.T
+    )
     return runs, [("scipy", 0.05)], "dopri5, 1e-8, 100 outputs"
 
 
@@ -371,7 +399,10 @@ def show(case: str, have: set[str], rounds: int) -> dict[str, Any]:
             failed[name] = f"{type(error).__name__}: {str(error)[:160]}"
         else:
             usable[name] = run
-    results = {name: np.asarray(run().detach() if hasattr(run(), "detach") else run()) for name, run in usable.items()}
+    results = {
+        name: np.asarray(run().detach() if hasattr(run(), "detach") else run())
+        for name, run in usable.items()
+    }
     reference = next(iter(results.values()))
     times = race(usable, rounds)
     print(f"\n{case} ({what})")
@@ -428,14 +459,23 @@ def precision(have: set[str], names: list[str], tolerances: list[float]) -> list
                 "ours": lambda: solve(rhs, y0, ts, method="dopri5", loop="native", **kwargs).ys[-1],  # noqa: B023
                 "ours, tsit5": lambda: solve(rhs, y0, ts, loop="native", **kwargs).ys[-1],  # noqa: B023
                 "scipy": lambda: solve_ivp(  # type: ignore[dict-item]
-                    nrhs, (0, problem.end), problem.y0, rtol=tol, atol=tol  # noqa: B023
+                    nrhs,
+                    (0, problem.end),
+                    problem.y0,
+                    rtol=tol,
+                    atol=tol,  # noqa: B023
                 ).y[:, -1],
             }
             if "torchdiffeq" in have:
                 import torchdiffeq
 
                 runs["torchdiffeq"] = lambda: torchdiffeq.odeint(
-                    rhs, y0, ts, method="dopri5", rtol=tol, atol=tol  # noqa: B023
+                    rhs,
+                    y0,
+                    ts,
+                    method="dopri5",
+                    rtol=tol,
+                    atol=tol,  # noqa: B023
                 )[-1]
             if "diffrax" in have:
                 import jax
@@ -449,11 +489,20 @@ def precision(have: set[str], names: list[str], tolerances: list[float]) -> list
             for solver, run in runs.items():
                 error = float(np.max(np.abs(np.asarray(run()) - exact)))
                 rows.append(
-                    {"problem": name, "tolerance": tol, "solver": solver, "error": error, **times[solver]}
+                    {
+                        "problem": name,
+                        "tolerance": tol,
+                        "solver": solver,
+                        "error": error,
+                        **times[solver],
+                    }
                 )
             print(
                 f"{name:16s} {tol:.0e}  "
-                + "  ".join(f"{r['solver']} {r['error']:.1e} in {r['min_us']:.0f} us" for r in rows[-len(runs):])
+                + "  ".join(
+                    f"{r['solver']} {r['error']:.1e} in {r['min_us']:.0f} us"
+                    for r in rows[-len(runs) :]
+                )
             )
     return rows
 
@@ -469,7 +518,7 @@ def plot(rows: list[dict[str, Any]]) -> None:
     columns = min(4, len(names))
     lines = -(-len(names) // columns)
     figure, axes = plt.subplots(lines, columns, figsize=(4 * columns, 3.4 * lines), squeeze=False)
-    for panel in axes.flat[len(names):]:
+    for panel in axes.flat[len(names) :]:
         panel.set_visible(False)
     for panel, name in zip(axes.flat, names, strict=False):
         for solver in dict.fromkeys(row["solver"] for row in rows):
@@ -495,19 +544,20 @@ def main() -> None:
     import jax
     import torch
 
-    jax.config.update("jax_enable_x64", True)  # noqa: FBT003
+    jax.config.update("jax_enable_x64", True)
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", module="torchode|equinox|diffrax|jax")
     versions = available()
     print(", ".join(f"{name} {version}" for name, version in versions.items()))
     have = {name for name, version in versions.items() if not version.startswith("missing")}
     print("op_engine has no solver with error control or a compiled loop: no row of this table.")
-    rows = [
-        show(case, have, 5 if options.quick else 15) for case in CASES if options.only in case
-    ]
+    rows = [show(case, have, 5 if options.quick else 15) for case in CASES if options.only in case]
     result: dict[str, Any] = {
-        "peers": versions, "torch": torch.__version__, "jax": jax.__version__,
-        "cpus": os.cpu_count(), "cases": rows,
+        "peers": versions,
+        "torch": torch.__version__,
+        "jax": jax.__version__,
+        "cpus": os.cpu_count(),
+        "cases": rows,
     }
     RESULTS.mkdir(exist_ok=True)
     if options.plot:

@@ -116,7 +116,9 @@ class TestBatch:
                 atol=1e-8,
             )
             ulp = 0 if lib.name != "jax" else 1e-13  # XLA fuses the two solves differently
-            np.testing.assert_allclose(lib.host(batch.ys)[:, i], lib.host(solo.ys), rtol=ulp, atol=ulp)
+            np.testing.assert_allclose(
+                lib.host(batch.ys)[:, i], lib.host(solo.ys), rtol=ulp, atol=ulp
+            )
             dense = lib.host(batch.interpolate(asked))[:, i]
             np.testing.assert_allclose(dense, lib.host(solo.interpolate(asked)), rtol=ulp, atol=ulp)
             for ours, theirs in zip(batch.stats, solo.stats, strict=True):
@@ -261,7 +263,11 @@ def test_tolerances_for_each_leaf_and_element(main_lib: Any) -> None:
 def test_first_step_is_taken(main_lib: Any) -> None:
     lib = main_lib
     solution = solve(
-        lambda t, y: -y, lib.array([1.0]), lib.array([0.0, 1e-3]), rtol=1e-3, atol=1e-3,
+        lambda t, y: -y,
+        lib.array([1.0]),
+        lib.array([0.0, 1e-3]),
+        rtol=1e-3,
+        atol=1e-3,
         first_step=1e-4,
     )
     assert int(solution.stats.accepted) == 2
@@ -288,7 +294,9 @@ def test_jit() -> None:
                 np.testing.assert_allclose(half, RATIONAL.solution(ts[1:] / 2), rtol=1e-7)
 
 
-def test_long_solves_take_outputs_out_of_records_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_solves_take_outputs_out_of_records_on_the_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from fullgraph.ode import _adaptive
 
     rhs, ts = OSCILLATOR.make(np), np.linspace(0, 20, 50)

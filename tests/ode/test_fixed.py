@@ -66,7 +66,9 @@ def test_a_tree_of_leaves_is_solved_like_one_array(lib: Any) -> None:
         return State({"x": s.velocity}, -s.position["x"])
 
     ts = lib.array(np.linspace(0, 1, 5))
-    solution = solve(tree, State({"x": lib.array([1.0, 0.0])}, lib.array([0.0, 1.0])), ts, method="rk4")
+    solution = solve(
+        tree, State({"x": lib.array([1.0, 0.0])}, lib.array([0.0, 1.0])), ts, method="rk4"
+    )
     flat = solve(
         lambda t, y: lib.xp.stack([y[1, ...], -y[0, ...]]),
         lib.array([[1.0, 0.0], [0.0, 1.0]]),
@@ -74,7 +76,9 @@ def test_a_tree_of_leaves_is_solved_like_one_array(lib: Any) -> None:
         method="rk4",
     )
     assert isinstance(solution.ys, State)
-    np.testing.assert_allclose(lib.host(solution.ys.position["x"]), lib.host(flat.ys)[:, 0], rtol=1e-15)
+    np.testing.assert_allclose(
+        lib.host(solution.ys.position["x"]), lib.host(flat.ys)[:, 0], rtol=1e-15
+    )
     np.testing.assert_allclose(lib.host(solution.ys.velocity), lib.host(flat.ys)[:, 1], rtol=1e-15)
     half = solution.interpolate(0.4)
     np.testing.assert_allclose(lib.host(half.position["x"]), [np.cos(0.4), np.sin(0.4)], atol=2e-4)

@@ -42,20 +42,50 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "rtol alone": ({"rtol": 1e-3}, r"rtol and atol go together"),
     "atol alone": ({"atol": 1e-3}, r"rtol and atol go together"),
     "negative": ({"rtol": -1.0, "atol": 1e-3}, r"rtol must be a number that is at least 0"),
-    "tolerance tree": ({"rtol": (1.0, 2.0), "atol": 1e-3}, r"rtol must be one number.*2 leaves for 1"),
-    "tolerance shape": ({"rtol": 1e-3, "atol": np.ones(3)}, r"atol must be a number, or an array that broadcasts"),
-    "no estimate": ({"method": "rk4", **ADAPTIVE}, r"rk4 has no error estimate.*one of heun, fehlberg2, bosh3, dopri5, tsit5"),
-    "max_steps": ({"max_steps": 0, **ADAPTIVE}, r"max_steps must be an int that is at least 1, and is 0"),
+    "tolerance tree": (
+        {"rtol": (1.0, 2.0), "atol": 1e-3},
+        r"rtol must be one number.*2 leaves for 1",
+    ),
+    "tolerance shape": (
+        {"rtol": 1e-3, "atol": np.ones(3)},
+        r"atol must be a number, or an array that broadcasts",
+    ),
+    "no estimate": (
+        {"method": "rk4", **ADAPTIVE},
+        r"rk4 has no error estimate.*one of heun, fehlberg2, bosh3, dopri5, tsit5",
+    ),
+    "max_steps": (
+        {"max_steps": 0, **ADAPTIVE},
+        r"max_steps must be an int that is at least 1, and is 0",
+    ),
     "one time": ({"ts": [0.0], **ADAPTIVE}, r"needs at least two times in ts"),
     "checkpoint": ({"checkpoint": True, **ADAPTIVE}, r"checkpoint=True is for fixed steps"),
     "breakpoints": ({"breakpoints": 1.0}, r"breakpoints must be a sequence of numbers"),
-    "batch_dims": ({"batch_dims": "all", **ADAPTIVE}, r"batch_dims must be a number of leading axes"),
+    "batch_dims": (
+        {"batch_dims": "all", **ADAPTIVE},
+        r"batch_dims must be a number of leading axes",
+    ),
     "batch rank": ({"batch_dims": 2, **ADAPTIVE}, r"batch_dims is 2, and y0 has shape \(2,\)"),
-    "batch order": ({"y0": np.ones((2, 2)), "batch_dims": (1, 0), **ADAPTIVE}, r"must be ascending and distinct"),
-    "batch sizes": ({"y0": (np.ones((2, 1)), np.ones((3, 1))), "batch_dims": 1, **ADAPTIVE}, r"batch axes of y0\[1\] have sizes \(3,\), and those of y0\[0\] have \(2,\)"),
-    "loop": ({"loop": "fast"}, r'loop must be "eager", "auto", "scan" or "native", and is \'fast\''),
-    "loop scan": ({"loop": "scan"}, r'loop="scan" needs a loop adapter for numpy.*register_loop_adapter\(\'numpy\''),
-    "loop native strict": ({"y0": array_api_strict.ones(2), "ts": [0.0, 1.0], "loop": "native"}, r'loop="native" is for torch and NumPy arrays, and these are array_api_strict'),
+    "batch order": (
+        {"y0": np.ones((2, 2)), "batch_dims": (1, 0), **ADAPTIVE},
+        r"must be ascending and distinct",
+    ),
+    "batch sizes": (
+        {"y0": (np.ones((2, 1)), np.ones((3, 1))), "batch_dims": 1, **ADAPTIVE},
+        r"batch axes of y0\[1\] have sizes \(3,\), and those of y0\[0\] have \(2,\)",
+    ),
+    "loop": (
+        {"loop": "fast"},
+        r'loop must be "eager", "auto", "scan" or "native", and is \'fast\'',
+    ),
+    "loop scan": (
+        {"loop": "scan"},
+        r'loop="scan" needs a loop adapter for numpy.*register_loop_adapter\(\'numpy\'',
+    ),
+    "loop native strict": (
+        {"y0": array_api_strict.ones(2), "ts": [0.0, 1.0], "loop": "native"},
+        r'loop="native" is for torch and NumPy arrays, and these are array_api_strict',
+    ),
 }
 
 
@@ -69,9 +99,17 @@ def test_usage(case: str) -> None:
 
 DERIVATIVES: dict[str, tuple[Any, Any, str]] = {
     "number": (lambda t, y: 1.0, Y0, r"derivative of y is float, which is no array"),
-    "shape": (lambda t, y: y[None], Y0, r"derivative of y has shape \(1, 2\), and y has shape \(2,\)"),
+    "shape": (
+        lambda t, y: y[None],
+        Y0,
+        r"derivative of y has shape \(1, 2\), and y has shape \(2,\)",
+    ),
     "broadcast": (lambda t, y: y[:1], Y0, r"has shape \(1,\), and y has shape \(2,\)"),
-    "dtype": (lambda t, y: y.astype("float32"), Y0, r"derivative of y is float32, and y is float64"),
+    "dtype": (
+        lambda t, y: y.astype("float32"),
+        Y0,
+        r"derivative of y is float32, and y is float64",
+    ),
     "structure": (
         lambda t, y: [y["a"], y["b"]],
         {"a": Y0, "b": Y0},
@@ -129,7 +167,9 @@ class TestTraced:
         def run() -> Any:
             return solve(F, y0, ts, rtol=1e-3, atol=1e-3).ys
 
-        with pytest.raises(Exception, match=r"adaptive solve inside of torch.compile is not supported"):
+        with pytest.raises(
+            Exception, match=r"adaptive solve inside of torch.compile is not supported"
+        ):
             run()
 
 
@@ -138,7 +178,9 @@ class TestLoops:
         from fullgraph.loops import _eager
         from fullgraph.loops._eager_numpy import NumpyOps
 
-        def scan(body: Any, init: Any, xs: Any, *, length: Any = None, reverse: bool = False) -> Any:
+        def scan(
+            body: Any, init: Any, xs: Any, *, length: Any = None, reverse: bool = False
+        ) -> Any:
             return _eager.scan(body, init, xs, length=length, reverse=reverse, ops=NumpyOps())
 
         adapter = fullgraph.LoopAdapter(scan=scan)
@@ -151,7 +193,9 @@ class TestLoops:
     def test_eager_ignores_what_is_registered_and_auto_uses_it(self) -> None:
         used = []
 
-        def scan(body: Any, init: Any, xs: Any, *, length: Any = None, reverse: bool = False) -> Any:
+        def scan(
+            body: Any, init: Any, xs: Any, *, length: Any = None, reverse: bool = False
+        ) -> Any:
             used.append(1)
             with fullgraph.use_loop_adapter("numpy", None):
                 return fullgraph.scan(body, init, xs, length=length, reverse=reverse)

@@ -106,7 +106,9 @@ def test_each_right_hand_side_has_its_own_loop() -> None:
     ts = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
     for rate in (1, 2, 3):
         ys = solve(make(rate), Y0, ts, method="rk4", step=0.02, loop="native").ys
-        torch.testing.assert_close(ys[-1, 0], torch.exp(torch.tensor(-1.0 * rate).double()), rtol=1e-5, atol=0)
+        torch.testing.assert_close(
+            ys[-1, 0], torch.exp(torch.tensor(-1.0 * rate).double()), rtol=1e-5, atol=0
+        )
 
 
 def test_closures_that_change() -> None:

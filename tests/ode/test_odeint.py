@@ -245,20 +245,41 @@ class TestAdjoint:
 F = lambda t, y: -y
 ONE, T01 = torch.ones(1), torch.tensor([0.0, 1.0])
 REFUSED = {
-    "implicit_adams": ({"method": "implicit_adams"}, r"'implicit_adams' is not offered: choose one of dopri5"),
+    "implicit_adams": (
+        {"method": "implicit_adams"},
+        r"'implicit_adams' is not offered: choose one of dopri5",
+    ),
     "scipy_solver": ({"method": "scipy_solver"}, r"'scipy_solver' is not offered"),
     "dopri8": ({"method": "dopri8"}, r"'dopri8' is not offered"),
     "unknown": ({"method": "rk5"}, r"'rk5' is unknown: choose one of"),
     "events": ({"event_fn": lambda t, y: y}, r"event_fn is not offered yet"),
-    "norm": ({"options": {"norm": max}}, r"option 'norm' is not offered for dopri5 \(adaptive\): errors are measured"),
+    "norm": (
+        {"options": {"norm": max}},
+        r"option 'norm' is not offered for dopri5 \(adaptive\): errors are measured",
+    ),
     "dtype": ({"options": {"dtype": 1}}, r"option 'dtype' is not offered.*float64"),
     "min_step": ({"options": {"min_step": 1e-3}}, r"option 'min_step' is not offered.*stops where"),
     "step_size": ({"options": {"step_size": 0.1}}, r"option 'step_size' is not offered for dopri5"),
-    "perturb": ({"method": "rk4", "options": {"perturb": True}}, r"option 'perturb' is not offered for rk4 \(fixed steps\): use jump_t"),
-    "first_step": ({"method": "rk4", "options": {"first_step": 1}}, r"'first_step' is not offered for rk4"),
-    "interp": ({"method": "rk4", "options": {"interp": "quartic"}}, r"\"interp\" must be \"linear\" or \"cubic\""),
-    "both": ({"method": "rk4", "options": {"step_size": 1, "grid_constructor": max}}, r"exclude each other"),
-    "negative": ({"method": "rk4", "options": {"step_size": -1}}, r"step_size must be a positive number"),
+    "perturb": (
+        {"method": "rk4", "options": {"perturb": True}},
+        r"option 'perturb' is not offered for rk4 \(fixed steps\): use jump_t",
+    ),
+    "first_step": (
+        {"method": "rk4", "options": {"first_step": 1}},
+        r"'first_step' is not offered for rk4",
+    ),
+    "interp": (
+        {"method": "rk4", "options": {"interp": "quartic"}},
+        r"\"interp\" must be \"linear\" or \"cubic\"",
+    ),
+    "both": (
+        {"method": "rk4", "options": {"step_size": 1, "grid_constructor": max}},
+        r"exclude each other",
+    ),
+    "negative": (
+        {"method": "rk4", "options": {"step_size": -1}},
+        r"step_size must be a positive number",
+    ),
 }
 
 

@@ -263,7 +263,9 @@ class Adaptive:
         if not dense:
             return carry.time
         fast = self.problem.library.fast
-        middles = [] if self.method.tableau.middle is None else [fast.zeros_like(k) for k in carry.state]
+        middles = (
+            [] if self.method.tableau.middle is None else [fast.zeros_like(k) for k in carry.state]
+        )
         return carry.time, carry.state, carry.slope, middles
 
     def _in_runs(
@@ -305,7 +307,9 @@ class Adaptive:
             if dense:
                 chunks.append(self._records(record))
                 if not keep and unread * self._bytes_per_step() > _MOST_KEPT:
-                    outputs = self.filled(outputs, joined(self.problem.layout, before, chunks), asked)
+                    outputs = self.filled(
+                        outputs, joined(self.problem.layout, before, chunks), asked
+                    )
                     before, chunks, unread = self._point(carry), [], 0
             if loops.compiled:
                 length = self._guess(carry, end)
@@ -407,7 +411,11 @@ class Adaptive:
         elif dense and outputs is None:
             outputs = self.only_start(carry, asked)
         library = self.problem.library
-        ends = records.times if records is not None and len(times) == len(chunks) + 1 else xp.concat(times)
+        ends = (
+            records.times
+            if records is not None and len(times) == len(chunks) + 1
+            else xp.concat(times)
+        )
         moved = library.cast(ends[1:, ...] > ends[:-1, ...], library.integer)
         attempts = library.cast(carry.tries, library.integer)
         return Piece(

@@ -71,8 +71,12 @@ class _Solver:
         return flatten(self.func(t, unflatten(self._treedef, leaves)))[0]
 
     def backward(
-        self, state: tuple[torch.Tensor, Tensors, Tensors, Tensors], params: Tensors,
-        t: torch.Tensor, *, time: bool,
+        self,
+        state: tuple[torch.Tensor, Tensors, Tensors, Tensors],
+        params: Tensors,
+        t: torch.Tensor,
+        *,
+        time: bool,
     ) -> tuple[torch.Tensor, Tensors, Tensors, Tensors]:
         """Solve state, adjoint and integrals from ``t[0]`` to ``t[1]``, which is earlier."""
         import dataclasses
@@ -95,7 +99,8 @@ class _Solver:
                 inputs = [*([now] if time else []), *leaves, *params]
                 found: list[torch.Tensor | None] = [None] * len(inputs)
                 outputs = [
-                    (slope, -a) for slope, a in zip(slopes, adjoint, strict=True)
+                    (slope, -a)
+                    for slope, a in zip(slopes, adjoint, strict=True)
                     if slope.requires_grad
                 ]
                 if outputs:

@@ -168,7 +168,9 @@ def _between(
     rise = y1 - y0
     first, last = h * f0, h * f1
     if middle is None:
-        return y0 + w * (first + w * ((3 * rise - 2 * first - last) + w * (first + last - 2 * rise)))
+        return y0 + w * (
+            first + w * ((3 * rise - 2 * first - last) + w * (first + last - 2 * rise))
+        )
     fourth = 2 * (last - first) - 8 * rise + 16 * middle
     third = 5 * first - 3 * last + 14 * rise - 32 * middle
     second = last - 4 * first - 5 * rise + 16 * middle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import UsageError
@@ -69,7 +70,9 @@ def solve_on_grid(
         xp.broadcast_to(problem.ts[-1, ...], batch),
         codes,
         Stats(steps, 0, rhs_calls(method, steps, reuse=reuse) if steps else 0),
-        _interpolant(problem, lambda: grid_records(problem, method, loops, grid), _direction(problem)),
+        _interpolant(
+            problem, lambda: grid_records(problem, method, loops, grid), _direction(problem)
+        ),
         lambda: 0,
     )
 
@@ -93,7 +96,7 @@ def grid_records(
     states = [_with_first(xp, a, b) for a, b in zip(problem.y0, outputs[0], strict=True)]
     bounds = [0, *grid.jumps, int(grid.times.shape[0]) - 1]
     pieces = []
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds):
         times = grid.times[first : last + 1]
         own = [leaf[first : last + 1, ...] for leaf in states]
         limits = None
@@ -140,9 +143,7 @@ def _direction(problem: Problem) -> Any:
 
 def make_tolerances(problem: Problem, rtol: PyTree, atol: PyTree) -> Tolerances:
     """Return tolerances for each leaf, checked."""
-    return Tolerances(
-        _per_leaf(problem, "rtol", rtol), _per_leaf(problem, "atol", atol)
-    )
+    return Tolerances(_per_leaf(problem, "rtol", rtol), _per_leaf(problem, "atol", atol))
 
 
 def _per_leaf(problem: Problem, name: str, value: PyTree) -> State:
@@ -214,7 +215,9 @@ class _Pieces:
         library = self._problem.library
         self._differentiated = False
         if library.may_record_gradients():
-            slope = self._problem.derivative()(self._at_start(self._problem.ts[0]), self._problem.y0)
+            slope = self._problem.derivative()(
+                self._at_start(self._problem.ts[0]), self._problem.y0
+            )
             inputs = [*self._problem.y0, self._problem.ts, *slope]
             self._differentiated = library.records_gradients(inputs)
 
@@ -271,9 +274,7 @@ class _Pieces:
         success, most, small = (xp.full_like(like, status.code) for status in Status)
         return xp.where(reached, success, xp.where(stuck, small, most))
 
-    def _solve(
-        self, *, keep: bool
-    ) -> tuple[list[Piece], State, State, Array, list[Records]]:
+    def _solve(self, *, keep: bool) -> tuple[list[Piece], State, State, Array, list[Records]]:
         problem, xp, run = self._problem, self._xp, self._run
         library, layout = problem.library, problem.layout
         times = run.sign * problem.ts
@@ -286,7 +287,7 @@ class _Pieces:
         outputs: list[State] = []
         records: list[Records] = []
         final, time = y, bounds[0]
-        for number, (start, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+        for number, (start, end) in enumerate(pairwise(bounds)):
             more = number + 2 < len(bounds)
             asked = self._asked(times, ends, number)
             if more:  # the state at the breakpoint itself, as an output: right for gradients too
@@ -303,9 +304,7 @@ class _Pieces:
                 final, time, alive = reached_y, piece.carry.time, piece.reached
             else:
                 masks = [layout.spread(alive, i) for i in range(len(final))]
-                final = [
-                    xp.where(a, b, c) for a, b, c in zip(masks, reached_y, final, strict=True)
-                ]
+                final = [xp.where(a, b, c) for a, b, c in zip(masks, reached_y, final, strict=True)]
                 time = xp.where(alive, piece.carry.time, time)
                 alive = alive & piece.reached
             pieces.append(piece)
@@ -343,7 +342,12 @@ class _Pieces:
         records = self._again(piece, y, start, limits)
         if records is None:
             return piece, run.only_start(piece.carry._replace(state=y), asked), [], y
-        return piece, run.filled(None, records, asked), [records], [s[-1, ...] for s in records.states]
+        return (
+            piece,
+            run.filled(None, records, asked),
+            [records],
+            [s[-1, ...] for s in records.states],
+        )
 
     def _again(
         self, piece: Piece, y: State, start: Array, limits: tuple[Array, Array] | None
@@ -363,9 +367,7 @@ class _Pieces:
         columns = [times[:-1, ...], problem.library.stopped(times[1:, ...] - times[:-1, ...])]
         if limits is not None:
             columns += [xp.broadcast_to(bound, columns[0].shape) for bound in limits]
-        again = Plan(
-            _moved(problem, y), run.method, run.sign, limits is not None, save="dense"
-        )
+        again = Plan(_moved(problem, y), run.method, run.sign, limits is not None, save="dense")
         _, (states, slopes, middles) = run_steps(again, run.loops, xp.stack(columns, axis=1))
         s0 = self._at_start(start)
         begun = again.problem.derivative(run.sign, limits)(s0, y)
@@ -392,9 +394,7 @@ class _Pieces:
         places = [i for i, value in enumerate(values) if low < value <= high]
         return times[places[0] : places[-1] + 1] if places else times[:0]
 
-    def _limits(
-        self, ends: list[float], number: int, times: Array
-    ) -> tuple[Array, Array] | None:
+    def _limits(self, ends: list[float], number: int, times: Array) -> tuple[Array, Array] | None:
         if not ends:
             return None
         problem = self._problem

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import UsageError
@@ -83,7 +84,7 @@ def make_grid(problem: Problem, step: Any, breakpoints: list[float]) -> Grid:
     values = known_times(problem, "step" if step is not None else "breakpoints")
     forward = values[0] <= values[-1]
     knots = sorted({*values, *breakpoints}, reverse=not forward)
-    counts = [_count(a, b, step) for a, b in zip(knots[:-1], knots[1:], strict=True)]
+    counts = [_count(a, b, step) for a, b in pairwise(knots)]
     points = problem.ts
     if breakpoints:
         own = {value: place for place, value in enumerate(values)}
@@ -144,7 +145,9 @@ def _limits(
     return lower, upper
 
 
-def inside(problem: Problem, a: float, b: float, a_jumps: bool, b_jumps: bool) -> tuple[float, float]:
+def inside(
+    problem: Problem, a: float, b: float, a_jumps: bool, b_jumps: bool
+) -> tuple[float, float]:
     """Return the ends of an interval, moved inwards by one unit in the last place at jumps."""
     eps = float(problem.library.xp.finfo(problem.layout.dtypes[0]).eps)
     direction = 1.0 if a <= b else -1.0

@@ -23,6 +23,8 @@ __all__ = ["Loops", "choose_loops", "plain_loops"]
 CHOICES = ("eager", "auto", "scan", "native")
 _NATIVE: dict[str, LoopAdapter] = {}
 _REMEMBERED = 256
+#: Copies of body code, by the body's code and the right-hand side's; see `Loops.own_code`.
+_CODES: OrderedDict[tuple[Any, ...], tuple[types.CodeType, tuple[Any, ...]]] = OrderedDict()
 
 
 class Loops:
@@ -35,9 +37,6 @@ class Loops:
     adapter : LoopAdapter or None
         Who runs them; None for plain loops.
     """
-
-    #: Copies of body code, by the body's code and the right-hand side's; see `own_code`.
-    _codes: OrderedDict[tuple[Any, ...], tuple[types.CodeType, tuple[Any, ...]]] = OrderedDict()
 
     def __init__(self, library: Library, adapter: LoopAdapter | None) -> None:
         self._library = library
@@ -75,9 +74,7 @@ class Loops:
         made: Callable[[Any, Any], Any] = self.adapter.checkpoint(body)
         return made
 
-    def own_code(
-        self, body: Callable[[Any, Any], Any], *keys: Any
-    ) -> Callable[[Any, Any], Any]:
+    def own_code(self, body: Callable[[Any, Any], Any], *keys: Any) -> Callable[[Any, Any], Any]:
         """Return `body` with a code object of its own for each combination of keys.
 
         Compiling adapters tell bodies apart by their code, and this package's bodies are few: with
@@ -88,13 +85,13 @@ class Loops:
             return body
         named = tuple(id(getattr(key, "__code__", None) or type(key)) for key in keys)
         key = (id(body.__code__), *named)
-        known = self._codes.get(key)
+        known = _CODES.get(key)
         if known is None:
             known = body.__code__.replace(co_name=body.__code__.co_name), (body.__code__, keys)
-            self._codes[key] = known
-            if len(self._codes) > _REMEMBERED:
-                self._codes.popitem(last=False)
-        self._codes.move_to_end(key)
+            _CODES[key] = known
+            if len(_CODES) > _REMEMBERED:
+                _CODES.popitem(last=False)
+        _CODES.move_to_end(key)
         made = types.FunctionType(
             known[0], body.__globals__, body.__name__, body.__defaults__, body.__closure__
         )
@@ -118,9 +115,7 @@ def choose_loops(library: Library, loop: Any) -> Loops:
         the library.
     """
     if not isinstance(loop, str) or loop not in CHOICES:
-        raise UsageError(
-            f'loop must be "eager", "auto", "scan" or "native", and is {loop!r}.'
-        )
+        raise UsageError(f'loop must be "eager", "auto", "scan" or "native", and is {loop!r}.')
     found = get_loop_adapter(library.name)
     if loop == "native":
         return Loops(library, _native(library))
@@ -128,7 +123,7 @@ def choose_loops(library: Library, loop: Any) -> Loops:
         raise UsageError(
             f'loop="scan" needs a loop adapter for {library.name}, and none is registered. Register '
             f"one, such as fullgraph.register_loop_adapter({library.name!r}, "
-            f"fullgraph.torch_loop.{_native_name(library)}()), or use loop=\"eager\"."
+            f'fullgraph.torch_loop.{_native_name(library)}()), or use loop="eager".'
         )
     return plain_loops(library) if loop == "eager" else Loops(library, found)
 

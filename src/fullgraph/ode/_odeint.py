@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from fullgraph.backends import Backend
 from fullgraph.errors import SolveFailedError, UsageError
 from fullgraph.loops._tree import flatten
+from fullgraph.ode._between import states_between
 from fullgraph.ode._control import Controller
 from fullgraph.ode._driver import solve_adaptively, solve_on_grid
 from fullgraph.ode._grid import Grid, check_breakpoints, known_times
 from fullgraph.ode._loops import choose_loops
-from fullgraph.ode._between import states_between
 from fullgraph.ode._problem import make_problem
 from fullgraph.ode._solution import Status
 from fullgraph.ode.methods import find_method
@@ -185,9 +185,7 @@ def odeint_adjoint(
     backward_options = dict((options or {}) if adjoint_options is None else adjoint_options)
     seminorm = backward_options.pop("norm", None)
     if seminorm not in (None, "seminorm"):
-        raise UsageError(
-            'adjoint_options["norm"] may be "seminorm"; other norms are not offered.'
-        )
+        raise UsageError('adjoint_options["norm"] may be "seminorm"; other norms are not offered.')
     if adjoint_method not in (None, method) and options is not None and adjoint_options is None:
         raise UsageError(
             "adjoint_method differs from method, and options belong to method: give "
@@ -329,9 +327,7 @@ class _Call:
         return problem.state(states)
 
     def _grid(self, problem: Problem) -> Array:
-        made = self.options["grid_constructor"](
-            problem.rhs, problem.state(problem.y0), problem.ts
-        )
+        made = self.options["grid_constructor"](problem.rhs, problem.state(problem.y0), problem.ts)
         times = problem.library.array(made, problem.ts.dtype, problem.device)
         values, given = problem.library.values(times), known_times(problem, "grid_constructor")
         if values[0] != given[0] or values[-1] != given[-1]:
@@ -366,7 +362,5 @@ def _even_grid(problem: Problem, step: float) -> Array:
     count = max(1, math.ceil(abs(width) / step))
     xp, ts = problem.library.xp, problem.ts
     signed = math.copysign(step, width)
-    offsets = problem.library.array(
-        [i * signed for i in range(count)], ts.dtype, problem.device
-    )
+    offsets = problem.library.array([i * signed for i in range(count)], ts.dtype, problem.device)
     return xp.concat([ts[:1] + offsets, ts[-1:]])

@@ -207,9 +207,7 @@ def make_problem(
     dtypes = tuple(library.real_dtype(leaf.dtype) for leaf in leaves)
     times, values = _times(library, ts, dtypes[0], device)
     layout = _layout(library, y0, leaves, dtypes, batch_dims)
-    return Problem(
-        library, rhs, tuple(args), y0, treedef, leaves, times, values, layout, device
-    )
+    return Problem(library, rhs, tuple(args), y0, treedef, leaves, times, values, layout, device)
 
 
 def _floating(library: Library, y0: PyTree, leaves: State, ts: Any) -> tuple[State, Any]:
@@ -226,7 +224,7 @@ def _floating(library: Library, y0: PyTree, leaves: State, ts: Any) -> tuple[Sta
                 raise UsageError(
                     f"{leaf_path(y0, i, 'y0')} is the Python number {leaf!r}: give it as an array."
                 )
-            leaf = library.xp.asarray(float(leaf), dtype=like, device=device)  # noqa: PLW2901
+            leaf = library.xp.asarray(float(leaf), dtype=like, device=device)
         if dtype_kind(leaf.dtype) not in ("float", "complex"):
             raise UsageError(
                 f"{leaf_path(y0, i, 'y0')} is {dtype_name(leaf.dtype)}, and a state must be "
@@ -236,9 +234,7 @@ def _floating(library: Library, y0: PyTree, leaves: State, ts: Any) -> tuple[Sta
     return found, device
 
 
-def _times(
-    library: Library, ts: Any, dtype: Any, device: Any
-) -> tuple[Array, list[float] | None]:
+def _times(library: Library, ts: Any, dtype: Any, device: Any) -> tuple[Array, list[float] | None]:
     """Return the output times as a floating 1-d array, strictly monotonic, and their values."""
     values = None
     if not (hasattr(ts, "dtype") and hasattr(ts, "shape")):
@@ -323,6 +319,4 @@ def _layout(
             count *= shape[d]
         others.append(tuple(rest))
         counts.append(count)
-    return Layout(
-        library, batch or (), tuple(axes), shapes, dtypes, tuple(others), tuple(counts)
-    )
+    return Layout(library, batch or (), tuple(axes), shapes, dtypes, tuple(others), tuple(counts))

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import UsageError
-from fullgraph.ode._driver import solve_adaptively, solve_on_grid
 from fullgraph.ode._control import Controller
+from fullgraph.ode._driver import solve_adaptively, solve_on_grid
 from fullgraph.ode._grid import check_breakpoints, make_grid
 from fullgraph.ode._loops import choose_loops
 from fullgraph.ode._problem import make_problem

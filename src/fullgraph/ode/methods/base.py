@@ -123,7 +123,6 @@ class Method(abc.ABC):
             ``f(t, y)`` where it is known already.
         """
 
-
     def middle(self, widths: Sequence[Array], step: Step) -> State:
         """Return how far the state has moved half way through a step; ``[]`` if it is not known."""
         weights = self.tableau.middle
