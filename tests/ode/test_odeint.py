@@ -227,7 +227,7 @@ class TestAdjoint:
             return -rate * y[0], y[0]
 
         y0 = (_torch([1.0]).requires_grad_(), _torch([0.0]))
-        a, b = odeint_adjoint(f, y0, _torch([0.0, 2.0]), adjoint_params=(rate,))
+        _, b = odeint_adjoint(f, y0, _torch([0.0, 2.0]), adjoint_params=(rate,))
         grad_y, grad_rate = torch.autograd.grad(b[-1].sum(), (y0[0], rate))
         k = 0.7
         np.testing.assert_allclose(grad_y, [(1 - np.exp(-2 * k)) / k], rtol=1e-6)
@@ -238,7 +238,7 @@ class TestAdjoint:
         y0 = _torch([1.0]).requires_grad_()
         ys = odeint_adjoint(lambda t, y: y * y, y0, _torch([0.0, 0.5]), adjoint_params=())
         (grad,) = torch.autograd.grad(ys[-1].sum(), y0, create_graph=True)
-        with pytest.raises(RuntimeError, match="once_differentiable|does not require grad"):
+        with pytest.raises(RuntimeError, match=r"once_differentiable|does not require grad"):
             torch.autograd.grad(grad.sum(), y0)
 
 

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fullgraph.loops import cond, scan
+from fullgraph.loops import cond
 from fullgraph.ode._control import Controller, Tolerances, first_step, scales, squared_norm
 from fullgraph.ode._dense import Records, joined
 
@@ -156,7 +156,7 @@ class Adaptive:
         body = self._first(end, limits)
         if self.loops.compiled:  # small operations, which cost more than steps outside of a loop
             body = self.loops.own_code(body, self.problem.rhs, self.method)
-            return Carry(*scan(body, tuple(carry), self._counter(1))[0])
+            return Carry(*self.loops.scan(body, tuple(carry), self._counter(1), 1)[0])
         return Carry(*body(tuple(carry), None)[0])
 
     def _first(
@@ -297,9 +297,7 @@ class Adaptive:
         while taken < budget and self._going(carry, end):
             length = min(length, budget - taken)
             counter = self._counter(length)
-            plain, record = scan(
-                run, tuple(carry), counter, length=length if counter is None else None
-            )
+            plain, record = loops.scan(run, tuple(carry), counter, length)
             carry = Carry(*plain)
             taken += length
             unread += length
@@ -360,15 +358,16 @@ class Adaptive:
         xp = self.problem.library.xp
 
         def run(carry: PlainCarry, x: Any) -> tuple[PlainCarry, PyTree]:
-            return cond(
+            result: tuple[PlainCarry, PyTree] = cond(
                 xp.any(self._active(Carry(*carry), end)),
                 lambda c: body(c, x),
                 lambda c: (c, self._idle(Carry(*c), dense=dense)),
                 carry,
             )
+            return result
 
         start = self._point(carry)
-        plain, record = scan(run, tuple(carry), None, length=budget)
+        plain, record = self.loops.scan(run, tuple(carry), None, budget)
         carry = Carry(*plain)
         times = [start[0][None, ...], record[0] if dense else record]
         chunks = [self._records(record)] if dense else []

@@ -47,7 +47,7 @@ def solve_with_adjoint(
         raise UsageError("odeint_adjoint does not take complex states; odeint does.")
     times = torch.as_tensor(t, dtype=None if isinstance(t, torch.Tensor) else leaves[0].dtype)
     solver = _Solver(func, treedef, len(leaves), forward, backward, seminorm)
-    ys = _Adjoint.apply(solver, times, *leaves, *wanted)  # type: ignore[no-untyped-call]
+    ys = _Adjoint.apply(solver, times, *leaves, *wanted)
     return unflatten(treedef, ys)
 
 
@@ -151,7 +151,7 @@ class _Adjoint(torch.autograd.Function):
             if time:  # an output time moves its output along the slope
                 slopes = solver.slopes(t[i].to(ys[0].dtype), here)
                 pairs = zip(slopes, grads, strict=True)
-                of_times[i] = sum((s * g[i]).sum() for s, g in pairs)  # type: ignore[assignment]
+                of_times[i] = sum((s * g[i]).sum() for s, g in pairs)
                 of_time = of_time - of_times[i]
             state = (of_time, here, adjoint, integrals)
             ends = solver.backward(state, params, t[[i, i - 1]], time=time)

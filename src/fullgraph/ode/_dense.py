@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fullgraph.ode._problem import Layout
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from fullgraph.ode._problem import Layout
 
 __all__ = ["Records"]
 

@@ -48,7 +48,8 @@ def solve_on_grid(
         reuse=reuse and steps > 0,
         save="none" if final_only else "states",
     )
-    final, outputs = problem.y0, ()
+    final: State = problem.y0
+    outputs: tuple[Any, ...] = ()
     if steps:
         with loops.running():
             final, outputs = run_steps(plan, loops, grid_rows(problem, grid), checkpoint=checkpoint)

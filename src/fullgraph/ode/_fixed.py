@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fullgraph.loops import scan
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -89,7 +87,7 @@ def run_steps(
         init: PyTree = (list(y0), begun(rows[0, 0, ...], y0))
     else:
         init = y0[0] if problem.bare else list(y0)
-    carry, outputs = scan(body, init, rows)
+    carry, outputs = loops.scan(body, init, rows, None)
     if isinstance(init, tuple):
         carry = carry[0]
     elif problem.bare:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from fullgraph.backends import Backend
 from fullgraph.errors import UsageError
+from fullgraph.loops import scan
 from fullgraph.loops._adapter import get_loop_adapter, use_loop_adapter
+from fullgraph.loops._foreign import keeps_all_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +53,13 @@ class Loops:
     def compiled(self) -> bool:
         """Whether an adapter of torch or NumPy compiles bodies, and keeps them for later calls."""
         return self.adapter is not None and not self._library.is_jax
+
+    def scan(self, body: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None) -> Any:
+        """Run a scan; inside of `running`."""
+        adapter = self.adapter
+        if adapter is not None and xs is not None and keeps_all_rules(adapter.scan):
+            return adapter.scan(body, init, xs)  # it is known already which library this is
+        return scan(body, init, xs, length=length if xs is None else None)
 
     def running(self) -> AbstractContextManager[None]:
         """Return a context in which `fullgraph.scan` uses these loops."""
@@ -140,7 +149,7 @@ def _native(library: Library) -> LoopAdapter:
         return known
     if library.backend not in (Backend.TORCH, Backend.NUMPY):
         raise UsageError(
-            f'loop="native" is for torch and NumPy arrays, and these are {library.name} arrays. '
+            f'loop="native" is for torch and NumPy arrays, and these are {library.name} ones. '
             f'Use loop="eager", or loop="auto" with an adapter of your own.'
         )
     from fullgraph import torch_loop

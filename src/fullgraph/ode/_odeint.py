@@ -319,10 +319,12 @@ class _Call:
         step, construct = options.get("step_size"), options.get("grid_constructor")
         if step is not None and construct is not None:
             raise UsageError("options step_size and grid_constructor exclude each other.")
-        if (step is None and construct is None) or int(problem.ts.shape[0]) == 1:
+        if int(problem.ts.shape[0]) == 1:
+            step = construct = None
+        if step is None and construct is None:
             grid = Grid(problem.ts, None, None)
             return solve_on_grid(problem, self.method, loops, grid, checkpoint=False).ys
-        times = _even_grid(problem, float(step)) if construct is None else self._grid(problem)
+        times = self._grid(problem) if step is None else _even_grid(problem, float(step))
         states = states_between(problem, self.method, loops, times, cubic=interp == "cubic")
         return problem.state(states)
 
