@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,27 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # test modules share ode_problems.py
+
+
+# Every solve that JAX does not find in its cache is compiled, a second each, and array-api-strict
+# takes a second for what NumPy does in 50 ms. These show what others show already.
+SLOW = re.compile(
+    r"test_accuracy\[(jax|strict)-(heun|fehlberg2|bosh3)\]"
+    r"|test_problems_both_ways\[(jax|strict)"
+    r"|test_gradients\[jax-(breakpoints|fixed breakpoints|reused)\]"
+    r"|test_no_step_straddles_a_breakpoint\[jax-(forwards|backwards)-(rk4|dopri5)\]"
+    r"|test_adaptive_methods\[adaptive_heun-sine"
+    r"|test_gradcheck\[bosh3\]"
+    r"|test_(one_row_that_fails_leaves_the_others_alone|breakpoints)\[jax\]"
+    r"|test_(tolerances_for_each_leaf_and_element|first_step_is_taken)\[jax\]"
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the slowest repetitions to the slow run."""
+    for item in items:
+        if SLOW.match(item.name):
+            item.add_marker(pytest.mark.slow)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import runpy
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(

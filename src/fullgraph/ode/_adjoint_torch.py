@@ -135,7 +135,7 @@ class _Adjoint(torch.autograd.Function):
         return tuple(ys)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         solver: _Solver = ctx.solver
         t, *saved = ctx.saved_tensors
@@ -151,7 +151,7 @@ class _Adjoint(torch.autograd.Function):
             if time:  # an output time moves its output along the slope
                 slopes = solver.slopes(t[i].to(ys[0].dtype), here)
                 pairs = zip(slopes, grads, strict=True)
-                of_times[i] = sum((s * g[i]).sum() for s, g in pairs)
+                of_times[i] = torch.stack([(s * g[i]).sum() for s, g in pairs]).sum()
                 of_time = of_time - of_times[i]
             state = (of_time, here, adjoint, integrals)
             ends = solver.backward(state, params, t[[i, i - 1]], time=time)

@@ -130,8 +130,8 @@ def choose_loops(library: Library, loop: Any) -> Loops:
         return Loops(library, _native(library))
     if loop == "scan" and found is None:
         raise UsageError(
-            f'loop="scan" needs a loop adapter for {library.name}, and none is registered. Register '
-            f"one, such as fullgraph.register_loop_adapter({library.name!r}, "
+            f'loop="scan" needs a loop adapter for {library.name}, and none is registered. '
+            f"Register one, such as fullgraph.register_loop_adapter({library.name!r}, "
             f'fullgraph.torch_loop.{_native_name(library)}()), or use loop="eager".'
         )
     return plain_loops(library) if loop == "eager" else Loops(library, found)
