@@ -46,7 +46,7 @@ class Carry(NamedTuple):
 
 
 _STRETCH = 1.01  # a step that leaves less than a hundredth of itself goes to the end
-_EAGER_RUN = 16  # iterations of a plain run; those after the end cost next to nothing
+_EAGER_RUN = 16  # iterations of a run that is plain, or compiled for one length alone
 _FIRST_RUN = 32  # iterations of the first compiled run, when nothing is known of the steps
 _LONGEST_RUN = 4096
 _MOST_KEPT = 2**28  # bytes of records that are kept before outputs are taken out of them
@@ -293,7 +293,7 @@ class Adaptive:
         start = self._point(carry)
         before, chunks, times = start, [], [start[0][None, ...]]
         outputs, taken, unread = None, 0, 0
-        length = _FIRST_RUN if loops.compiled else _EAGER_RUN
+        length = _FIRST_RUN if loops.any_length else _EAGER_RUN
         while taken < budget and self._going(carry, end):
             length = min(length, budget - taken)
             counter = self._counter(length)
@@ -309,7 +309,7 @@ class Adaptive:
                         outputs, joined(self.problem.layout, before, chunks), asked
                     )
                     before, chunks, unread = self._point(carry), [], 0
-            if loops.compiled:
+            if loops.any_length:
                 length = self._guess(carry, end)
         return self._finish(carry, end, asked, start, before, chunks, times, outputs, keep, dense)
 

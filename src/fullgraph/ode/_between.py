@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fullgraph.ode._driver import grid_records
 from fullgraph.ode._grid import Grid, known_times
+from fullgraph.ode._on_grid import grid_records
 
 if TYPE_CHECKING:
     from fullgraph.ode._loops import Loops

@@ -54,6 +54,11 @@ class Loops:
         """Whether an adapter of torch or NumPy compiles bodies, and keeps them for later calls."""
         return self.adapter is not None and not self._library.is_jax
 
+    @property
+    def any_length(self) -> bool:
+        """Whether a compiled loop is the same for all lengths; else each one is compiled."""
+        return hasattr(getattr(self.adapter, "scan", None), "engine")
+
     def scan(self, body: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None) -> Any:
         """Run a scan; inside of `running`."""
         adapter = self.adapter

@@ -11,9 +11,10 @@ from fullgraph.errors import SolveFailedError, UsageError
 from fullgraph.loops._tree import flatten
 from fullgraph.ode._between import states_between
 from fullgraph.ode._control import Controller
-from fullgraph.ode._driver import solve_adaptively, solve_on_grid
 from fullgraph.ode._grid import Grid, check_breakpoints, known_times
 from fullgraph.ode._loops import choose_loops
+from fullgraph.ode._on_grid import solve_on_grid
+from fullgraph.ode._pieces import solve_adaptively
 from fullgraph.ode._problem import make_problem
 from fullgraph.ode._solution import Status
 from fullgraph.ode.methods import find_method

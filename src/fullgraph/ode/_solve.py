@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import UsageError
 from fullgraph.ode._control import Controller
-from fullgraph.ode._driver import solve_adaptively, solve_on_grid
 from fullgraph.ode._grid import check_breakpoints, make_grid
 from fullgraph.ode._loops import choose_loops
+from fullgraph.ode._on_grid import solve_on_grid
+from fullgraph.ode._pieces import solve_adaptively
 from fullgraph.ode._problem import make_problem
 from fullgraph.ode.methods import adaptive_methods, find_method
 

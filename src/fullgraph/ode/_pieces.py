@@ -1,176 +1,32 @@
-"""From a checked problem to its solution: on a grid, or adaptively piece by piece."""
+"""Adaptive steps: the smooth pieces of a solve, one after the other, put together."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import UsageError
-from fullgraph.loops import scan
-from fullgraph.loops._tree import flatten, same_structure
 from fullgraph.ode._adaptive import Adaptive, Piece
-from fullgraph.ode._control import Controller, Tolerances
 from fullgraph.ode._dense import Records
-from fullgraph.ode._fixed import Plan, grid_rows, rhs_calls, run_steps
+from fullgraph.ode._fixed import Plan, run_steps
 from fullgraph.ode._grid import inside
-from fullgraph.ode._loops import plain_loops
+from fullgraph.ode._interpolate import direction, interpolant, with_first
 from fullgraph.ode._solution import Solution, Stats, Status
+from fullgraph.ode._tolerances import make_tolerances
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fullgraph.ode._grid import Grid
+    from fullgraph.ode._control import Controller
     from fullgraph.ode._loops import Loops
     from fullgraph.ode._problem import Problem
     from fullgraph.ode.methods.base import Method
 
-__all__ = ["grid_records", "make_tolerances", "solve_adaptively", "solve_on_grid"]
+__all__ = ["solve_adaptively"]
 
 Array = Any
 PyTree = Any
 State = list[Array]
-
-
-def solve_on_grid(
-    problem: Problem, method: Method, loops: Loops, grid: Grid, *, checkpoint: bool
-) -> Solution:
-    """Take fixed steps and return the solution."""
-    xp = problem.library.xp
-    steps = int(grid.times.shape[0]) - 1
-    # The slope at a breakpoint is another one on its two sides.
-    reuse = method.tableau.first_same_as_last and grid.limits is None
-    final_only = grid.outputs == [0, steps] or steps == 0
-    plan = Plan(
-        problem,
-        method,
-        limited=grid.limits is not None,
-        reuse=reuse and steps > 0,
-        save="none" if final_only else "states",
-    )
-    final: State = problem.y0
-    outputs: tuple[Any, ...] = ()
-    if steps:
-        with loops.running():
-            final, outputs = run_steps(plan, loops, grid_rows(problem, grid), checkpoint=checkpoint)
-    if steps == 0:
-        ys = [leaf[None, ...] for leaf in problem.y0]
-    elif final_only:
-        ys = [xp.stack([a, b]) for a, b in zip(problem.y0, final, strict=True)]
-    else:
-        ys = [_with_first(xp, a, b) for a, b in zip(problem.y0, outputs[0], strict=True)]
-        if grid.outputs is not None:
-            picked = problem.library.array(grid.outputs, problem.library.integer, problem.device)
-            ys = [xp.take(leaf, picked, axis=0) for leaf in ys]
-    batch = problem.layout.batch
-    codes = xp.zeros(batch, dtype=problem.library.integer, device=problem.device)
-    return Solution(
-        problem.ts,
-        problem.state(ys),
-        problem.state(final),
-        xp.broadcast_to(problem.ts[-1, ...], batch),
-        codes,
-        Stats(steps, 0, rhs_calls(method, steps, reuse=reuse) if steps else 0),
-        _interpolant(
-            problem, lambda: grid_records(problem, method, loops, grid), _direction(problem)
-        ),
-        lambda: 0,
-    )
-
-
-def _with_first(xp: Any, first: Array, rest: Array) -> Array:
-    return xp.concat([first[None, ...], rest])
-
-
-def grid_records(
-    problem: Problem, method: Method, loops: Loops, grid: Grid, *, slopes: bool = True
-) -> list[Records]:
-    """Take fixed steps and keep what dense output needs, for each piece between breakpoints.
-
-    Without `slopes` states between steps are linear.
-    """
-    xp, library = problem.library.xp, problem.library
-    sign = _direction(problem)
-    plan = Plan(problem, method, limited=grid.limits is not None, save="states")
-    with loops.running():
-        _, outputs = run_steps(plan, loops, grid_rows(problem, grid))
-    states = [_with_first(xp, a, b) for a, b in zip(problem.y0, outputs[0], strict=True)]
-    bounds = [0, *grid.jumps, int(grid.times.shape[0]) - 1]
-    pieces = []
-    for first, last in pairwise(bounds):
-        times = grid.times[first : last + 1]
-        own = [leaf[first : last + 1, ...] for leaf in states]
-        limits = None
-        if grid.limits is not None:
-            lower, upper = grid.limits
-            limits = (
-                library.array(lower[first], times.dtype, problem.device),
-                library.array(upper[first], times.dtype, problem.device),
-            )
-        found = _slopes(problem, times, own, limits) if slopes else None
-        shape = (int(times.shape[0]), *problem.layout.batch)
-        times = xp.reshape(sign * times, (-1, *([1] * len(problem.layout.batch))))
-        times = xp.broadcast_to(times, shape)
-        signed = None if found is None else [sign * k for k in found]
-        pieces.append(Records(problem.layout, times, own, signed, None))
-    return pieces
-
-
-def _slopes(
-    problem: Problem, times: Array, states: State, limits: tuple[Array, Array] | None
-) -> State:
-    """Return the derivatives at known states."""
-    f = problem.derivative(1.0, limits)
-    batch, xp = problem.layout.batch, problem.library.xp
-
-    def slope(carry: Array, row: tuple[Array, State]) -> tuple[Array, State]:
-        t, y = row
-        return carry, f(xp.broadcast_to(t, batch), y)
-
-    with plain_loops(problem.library).running():
-        found: State = scan(slope, times[0, ...], (times, states))[1]
-    return found
-
-
-def _direction(problem: Problem) -> Any:
-    """Return 1.0 or -1.0, as an array where times are traced."""
-    first, last = problem.ts[0, ...], problem.ts[-1, ...]
-    values = problem.values
-    if values is not None:
-        return 1.0 if values[-1] >= values[0] else -1.0
-    one = problem.library.xp.ones_like(first)
-    return problem.library.xp.where(last >= first, one, -one)
-
-
-def make_tolerances(problem: Problem, rtol: PyTree, atol: PyTree) -> Tolerances:
-    """Return tolerances for each leaf, checked."""
-    return Tolerances(_per_leaf(problem, "rtol", rtol), _per_leaf(problem, "atol", atol))
-
-
-def _per_leaf(problem: Problem, name: str, value: PyTree) -> State:
-    library, layout = problem.library, problem.layout
-    values, _ = flatten(value)
-    if problem.bare or len(values) != len(problem.y0) or not same_structure(value, problem.tree):
-        if len(values) != 1:
-            raise UsageError(
-                f"{name} must be one number or array, or a tree like y0, and has {len(values)} "
-                f"leaves for {len(problem.y0)} of y0."
-            )
-        values = values * len(problem.y0)
-    found = []
-    for i, (one, dtype) in enumerate(zip(values, layout.dtypes, strict=True)):
-        if isinstance(one, (int, float)) and not one >= 0:
-            raise UsageError(f"{name} must be a number that is at least 0, and is {one!r}.")
-        try:
-            array = library.array(one, dtype, problem.device)
-            shape = tuple(int(n) for n in array.shape)
-            wide = library.xp.broadcast_to(array, layout.shapes[i])
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise UsageError(
-                f"{name} must be a number, or an array that broadcasts against y0, and is {one!r}."
-            ) from error
-        found.append(array if shape == () else wide)
-    return found
 
 
 def solve_adaptively(
@@ -190,7 +46,7 @@ def solve_adaptively(
             "an adaptive solve inside of torch.compile is not supported: the number of its steps "
             "depends on values. Call it outside of the compiled function, or use fixed steps there."
         )
-    sign = _direction(problem)
+    sign = direction(problem)
     run = Adaptive(
         problem,
         method,
@@ -259,7 +115,7 @@ class _Pieces:
             run.sign * time,
             codes,
             Stats(accepted, attempts - accepted, calls),
-            _interpolant(problem, kept, run.sign),
+            interpolant(problem, kept, run.sign),
             worst,
         )
 
@@ -375,8 +231,8 @@ class _Pieces:
         return Records(
             problem.layout,
             times,
-            [_with_first(xp, a, b) for a, b in zip(y, states, strict=True)],
-            [_with_first(xp, a, b) for a, b in zip(begun, slopes, strict=True)],
+            [with_first(xp, a, b) for a, b in zip(y, states, strict=True)],
+            [with_first(xp, a, b) for a, b in zip(begun, slopes, strict=True)],
             middles or None,
         )
 
@@ -414,55 +270,4 @@ class _Pieces:
 
 def _moved(problem: Problem, y: State) -> Problem:
     """Return a problem with another initial state."""
-    import dataclasses
-
     return dataclasses.replace(problem, y0=y)
-
-
-def _interpolant(
-    problem: Problem, records: Callable[[], list[Records]], sign: Any
-) -> Callable[[Any], PyTree]:
-    """Return `Solution.interpolate`, which asks for the records when it is first called."""
-    known: list[Records] = []
-
-    def interpolate(t: Any) -> PyTree:
-        library = problem.library
-        xp = library.xp
-        asked = library.array(t, problem.ts.dtype, problem.device)
-        shape = tuple(int(n) for n in asked.shape)
-        times = xp.reshape(asked, (-1,))
-        given = problem.values
-        if given is not None and library.known(times) and times.shape[0]:
-            values = library.values(times)
-            low, high = min(given[0], given[-1]), max(given[0], given[-1])
-            outside = [value for value in values if not low <= value <= high]
-            if outside:
-                raise UsageError(
-                    f"interpolate takes times between {low} and {high}, where the problem was "
-                    f"solved, and got {outside[0]}."
-                )
-        if int(problem.ts.shape[0]) == 1:
-            states = [xp.broadcast_to(y, (int(times.shape[0]), *y.shape)) for y in problem.y0]
-        else:
-            if not known:
-                known.extend(records())
-            states = _from_pieces(problem, known, sign * times)
-        return problem.state([xp.reshape(s, (*shape, *s.shape[1:])) for s in states])
-
-    return interpolate
-
-
-def _from_pieces(problem: Problem, pieces: list[Records], times: Array) -> State:
-    """Return states at times, NaN beyond what was reached."""
-    xp, layout = problem.library.xp, problem.layout
-    m, count = int(times.shape[0]), len(layout.shapes)
-    t = xp.reshape(times, (-1, *([1] * len(layout.batch))))
-    found: State = []
-    for piece in pieces:
-        states = piece.at(times)
-        if not found:
-            found = [xp.full_like(s, math.nan) for s in states]
-        covered = (t >= piece.times[0, ...]) & (t <= piece.times[-1, ...])
-        masks = [layout.spread(covered, i, (m,)) for i in range(count)]
-        found = [xp.where(a, b, c) for a, b, c in zip(masks, states, found, strict=True)]
-    return found
