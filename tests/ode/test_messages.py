@@ -212,6 +212,21 @@ class TestLoops:
         solve(F, Y0, TS, loop="auto", method="rk4")
 
 
+def test_adapters_that_compile_each_length_get_one_length() -> None:
+    lengths = set()
+
+    def scan(body: Any, init: Any, xs: Any) -> Any:
+        lengths.add(len(xs))
+        with fullgraph.use_loop_adapter("numpy", None):
+            return fullgraph.scan(body, init, xs)
+
+    with fullgraph.use_loop_adapter("numpy", fullgraph.LoopAdapter(scan=scan)):
+        solution = solve(F, Y0, np.linspace(0, 9, 4), loop="scan", rtol=1e-9, atol=1e-9)
+    assert solution.status is Status.SUCCESS
+    assert int(solution.stats.accepted) > 50
+    assert lengths == {1, 16}
+
+
 def test_public_names() -> None:
     import fullgraph.ode as ode
 
