@@ -48,22 +48,18 @@ def race(runs: dict[str, Run], rounds: int, budget: float = 4.0) -> dict[str, di
     for name, run in runs.items():
         begun = time.perf_counter()
         run()
-        first = time.perf_counter() - begun
-        begun = time.perf_counter()
-        run()
-        once[name] = (first, time.perf_counter() - begun)
+        once[name] = time.perf_counter() - begun
     found: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds):
         for name, run in runs.items():
-            if number and number * once[name][1] > budget / len(runs):
+            if number and number * once[name] > budget / len(runs):
                 continue
-            for _ in range(max(1, min(40, int(0.02 / once[name][1])))):
+            for _ in range(max(1, min(40, int(0.02 / once[name])))):
                 begun = time.perf_counter()
                 run()
                 found[name].append(time.perf_counter() - begun)
     return {
         name: {
-            "first_s": once[name][0],
             "min_us": min(v) * 1e6,
             "median_us": statistics.median(v) * 1e6,
             "runs": len(v),
@@ -391,14 +387,16 @@ CASES: dict[str, Callable[[set[str]], Any]] = {
 def show(case: str, have: set[str], rounds: int) -> dict[str, Any]:
     """Run one case, print it, and return it as data."""
     runs, goals, what = CASES[case](have)
-    usable, failed = {}, {}
+    usable, failed, first = {}, {}, {}
     for name, run in runs.items():
+        begun = time.perf_counter()
         try:
             run()
         except Exception as error:  # noqa: BLE001 - said in the table
             failed[name] = f"{type(error).__name__}: {str(error)[:160]}"
         else:
             usable[name] = run
+            first[name] = time.perf_counter() - begun
     results = {
         name: np.asarray(run().detach() if hasattr(run(), "detach") else run())
         for name, run in usable.items()
@@ -410,7 +408,7 @@ def show(case: str, have: set[str], rounds: int) -> dict[str, Any]:
         apart = float(np.max(np.abs(results[name] - reference)))
         print(
             f"  {name:32s} {row['min_us']:12.1f} us  median {row['median_us']:12.1f}  "
-            f"first call {row['first_s']:6.2f} s  differs by {apart:.1e}"
+            f"first call {first[name]:6.2f} s  differs by {apart:.1e}"
         )
     for name, why in failed.items():
         print(f"  {name:32s} cannot: {why}")
@@ -431,7 +429,14 @@ def show(case: str, have: set[str], rounds: int) -> dict[str, Any]:
             f"  against {peer}: {ratio:.4f} of its time (median {middle:.4f}), must be at most "
             f"{goal}: {'met' if met else 'MISSED'}"
         )
-    return {"case": case, "what": what, "times": times, "failed": failed, "goals": verdicts}
+    return {
+        "case": case,
+        "what": what,
+        "times": times,
+        "first_s": first,
+        "failed": failed,
+        "goals": verdicts,
+    }
 
 
 # --- Work and precision ----------------------------------------------------------------------

@@ -23,6 +23,8 @@ SLOW = re.compile(
     r"|test_gradients\[jax-(breakpoints|fixed breakpoints|reused)\]"
     r"|test_no_step_straddles_a_breakpoint\[jax-(forwards|backwards)-(rk4|dopri5)\]"
     r"|test_adaptive_methods\[adaptive_heun-sine"
+    r"|test_(rows_have_their_own_steps|max_steps_gives_the_state_reached)\[jax\]"
+    r"|test_accuracy\[jax-dopri5\]"
     r"|test_gradcheck\[bosh3\]"
     r"|test_(one_row_that_fails_leaves_the_others_alone|breakpoints)\[jax\]"
     r"|test_(tolerances_for_each_leaf_and_element|first_step_is_taken)\[jax\]"
