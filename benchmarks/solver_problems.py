@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def pleiades(xp: Any, mass: Any) -> Callable[[Any, Any], Any]:
 
 
 def heat(xp: Any) -> Callable[[Any, Any], Any]:
-    """A rod of 128 cells that is cold at its ends."""
+    """Return the heat equation on a rod of 128 cells, cold at its ends."""
 
     def rhs(t: Any, y: Any) -> Any:
         ends = xp.zeros_like(y[:1])
@@ -76,7 +78,7 @@ def heat(xp: Any) -> Callable[[Any, Any], Any]:
 
 
 def neural(xp: Any, w1: Any, b1: Any, w2: Any, b2: Any) -> Callable[[Any, Any], Any]:
-    """A perceptron of two layers of 32."""
+    """Return a perceptron of two layers of 32."""
 
     def rhs(t: Any, y: Any) -> Any:
         return xp.tanh(w2 @ xp.tanh(w1 @ y + b1) + b2)

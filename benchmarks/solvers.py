@@ -6,6 +6,7 @@ imported are reported as missing. One thread, pinned to one CPU. Prints a table 
 ``benchmarks/results/solvers.png``.
 """
 
+# ruff: noqa: B023 - functions over loop variables are called within the same turn
 from __future__ import annotations
 
 import argparse
@@ -461,14 +462,14 @@ def precision(have: set[str], names: list[str], tolerances: list[float]) -> list
         for tol in tolerances:
             kwargs: dict[str, Any] = {"rtol": tol, "atol": tol, "max_steps": 100_000}
             runs: dict[str, Run] = {
-                "ours": lambda: solve(rhs, y0, ts, method="dopri5", loop="native", **kwargs).ys[-1],  # noqa: B023
-                "ours, tsit5": lambda: solve(rhs, y0, ts, loop="native", **kwargs).ys[-1],  # noqa: B023
+                "ours": lambda: solve(rhs, y0, ts, method="dopri5", loop="native", **kwargs).ys[-1],
+                "ours, tsit5": lambda: solve(rhs, y0, ts, loop="native", **kwargs).ys[-1],
                 "scipy": lambda: solve_ivp(  # type: ignore[dict-item]
                     nrhs,
                     (0, problem.end),
                     problem.y0,
                     rtol=tol,
-                    atol=tol,  # noqa: B023
+                    atol=tol,
                 ).y[:, -1],
             }
             if "torchdiffeq" in have and tol > 1e-6:  # seconds a solve below
@@ -480,7 +481,7 @@ def precision(have: set[str], names: list[str], tolerances: list[float]) -> list
                     ts,
                     method="dopri5",
                     rtol=tol,
-                    atol=tol,  # noqa: B023
+                    atol=tol,
                 )[-1]
             if "diffrax" in have:
                 import jax
@@ -489,7 +490,7 @@ def precision(have: set[str], names: list[str], tolerances: list[float]) -> list
                 jrhs = problem.make(jnp, *map(jnp.asarray, problem.parameters))
                 peer = jax.jit(diffrax_adaptive(jrhs, problem.end, 2, tol, 16_384))
                 jy0 = jnp.asarray(problem.y0)
-                runs["diffrax"] = lambda: jax.block_until_ready(peer(jy0))[-1]  # noqa: B023
+                runs["diffrax"] = lambda: jax.block_until_ready(peer(jy0))[-1]
             times = race(runs, 5, budget=1.0)
             for solver, run in runs.items():
                 error = float(np.max(np.abs(np.asarray(run()) - exact)))
@@ -514,9 +515,9 @@ def precision(have: set[str], names: list[str], tolerances: list[float]) -> list
 
 def plot(rows: list[dict[str, Any]]) -> None:
     """Draw work against precision, one panel for each problem."""
-    import matplotlib
+    import matplotlib as mpl
 
-    matplotlib.use("Agg")
+    mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(row["problem"] for row in rows))
