@@ -11,6 +11,7 @@ __all__ = [
     "CaptureError",
     "CarryError",
     "CompilerNotFoundError",
+    "DerivativeError",
     "FullGraphError",
     "FullgraphException",
     "GradientRefusedError",
@@ -29,6 +30,8 @@ __all__ = [
     "NativeRuntimeError",
     "NothingCompiledError",
     "RecompileError",
+    "SolveFailedError",
+    "SolverError",
     "SpecialisationLimitError",
     "StackedOutputError",
     "TorchBugError",
@@ -180,3 +183,18 @@ class NativeCacheWarning(UserWarning):
 
 class NativeFallbackWarning(UserWarning):
     """A body that cannot be compiled runs as plain Python, because the adapter was told so."""
+
+
+# --- Solvers of differential equations ---
+
+
+class SolverError(FullgraphException):
+    """Base of what `fullgraph.ode` raises beside `UsageError` and the errors of loops."""
+
+
+class DerivativeError(SolverError, TypeError):
+    """A right-hand side gave derivatives of another structure, shape or dtype than its state."""
+
+
+class SolveFailedError(SolverError, RuntimeError):
+    """`odeint` could not reach the end; `fullgraph.ode.solve` says so in its status instead."""

@@ -1,0 +1,439 @@
+"""Steps that an error estimate chooses, in runs of one compiled loop.
+
+Every iteration of the loop tries one step for each row of the batch. It writes down where it got
+to, accepted or not; outputs are found in these records afterwards, so that the loop itself knows
+nothing of them. Rows that have finished, or cannot go on, stay where they are. Where the number of
+iterations can be decided on the way, short runs follow each other until all rows have finished;
+where it cannot (JAX traces once), one run has `max_steps` iterations, and what is left of them
+after the end does nothing.
+
+Inside, time always increases: for decreasing ts, ``s = -t`` is solved.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fullgraph.loops import cond
+from fullgraph.ode._control import Controller, Tolerances, first_step, scales, squared_norm
+from fullgraph.ode._dense import Records, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fullgraph.ode._loops import Loops
+    from fullgraph.ode._problem import Problem
+    from fullgraph.ode.methods.base import Method
+
+__all__ = ["Adaptive", "Piece"]
+
+Array = Any
+PyTree = Any
+State = list[Array]
+
+
+class Carry(NamedTuple):
+    """What the loop carries, of the batch's shape where it is not the state's."""
+
+    time: Array
+    step: Array  # to try next; 0 for a row that cannot go on
+    log_error: Array  # of the last accepted step
+    tries: Array  # iterations so far, in the dtype of time
+    state: State
+    slope: State
+
+
+_STRETCH = 1.01  # a step that leaves less than a hundredth of itself goes to the end
+_EAGER_RUN = 16  # iterations of a run that is plain, or compiled for one length alone
+_FIRST_RUN = 32  # iterations of the first compiled run, when nothing is known of the steps
+_LONGEST_RUN = 4096
+_MOST_KEPT = 2**28  # bytes of records that are kept before outputs are taken out of them
+
+
+#: The same as a plain tuple, which is what loops carry: they have their shortest call then.
+PlainCarry = tuple[Array, Array, Array, Array, State, State]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The result of a smooth piece.
+
+    Attributes
+    ----------
+    carry : tuple
+        What the loop carried at its end.
+    records : Records or None
+        All steps, if they were kept.
+    outputs : list of array
+        States at the asked times, NaN where they were not reached.
+    accepted, attempts : array
+        Numbers of steps, for each row of the batch.
+    reached : array of bool
+        Whether the end was reached.
+    ends : array of shape (n + 1, *batch)
+        Ends of steps, the start first; a rejected step repeats the time before it.
+    """
+
+    carry: Carry
+    records: Records | None
+    outputs: State
+    accepted: Array
+    attempts: Array
+    reached: Array
+    ends: Array
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """An adaptive solve of one problem.
+
+    Attributes
+    ----------
+    sign : float or array
+        Direction of time.
+    first : float or None
+        First step to try; chosen if None.
+    max_steps : int
+        Most iterations.
+    """
+
+    problem: Problem
+    method: Method
+    loops: Loops
+    controller: Controller
+    tolerances: Tolerances
+    sign: Any
+    first: float | None
+    max_steps: int
+
+    def piece(
+        self,
+        y: State,
+        start: Array,
+        end: Array,
+        asked: Array,
+        *,
+        limits: tuple[Array, Array] | None,
+        keep: bool,
+        dense: bool,
+        budget: int,
+    ) -> Piece:
+        """Solve from `start` to `end`, between which the right-hand side is smooth.
+
+        Parameters
+        ----------
+        y : list of array
+            State at the start.
+        start, end : 0-d array
+            In increasing time.
+        asked : array of shape (m,)
+            Times of outputs, in increasing time.
+        limits : pair of array or None
+            Times before and after which the right-hand side is not asked.
+        keep : bool
+            Whether to keep all records.
+        dense : bool
+            Whether to record what outputs need; without, only times are recorded.
+        budget : int
+            Most iterations.
+        """
+        carry = self._start(y, start, end, limits)
+        body = self._body(end, limits, dense=dense)
+        if self.loops.traced and not self.loops.compiled:
+            return self._at_once(body, carry, end, asked, budget, dense=dense)
+        return self._in_runs(body, carry, end, asked, budget, keep=keep, dense=dense)
+
+    def _start(
+        self, y: State, start: Array, end: Array, limits: tuple[Array, Array] | None
+    ) -> Carry:
+        """Return what the loop starts with: the first slope and the first step to try."""
+        xp, batch = self.problem.library.xp, self.problem.layout.batch
+        s = xp.broadcast_to(start, batch) if batch else start
+        zero = xp.zeros_like(s)
+        carry = Carry(s, zero, zero, zero, y, y)
+        body = self._first(end, limits)
+        if self.loops.compiled:  # small operations, which cost more than steps outside of a loop
+            body = self.loops.own_code(body, self.problem.rhs, self.method)
+            return Carry(*self.loops.scan(body, tuple(carry), self._counter(1), 1)[0])
+        return Carry(*body(tuple(carry), None)[0])
+
+    def _first(
+        self, end: Array, limits: tuple[Array, Array] | None
+    ) -> Callable[[PlainCarry, Any], tuple[PlainCarry, None]]:
+        problem, first, sign = self.problem, self.first, self.sign
+        # Tensors are closed over by name: compiled loops have their shortest call then.
+        relative, absolute = self.tolerances.relative, self.tolerances.absolute
+        order, longest = self.controller.order, self.controller.longest
+        fast = problem.library.fast
+
+        def first_slope(carry: PlainCarry, x: Any) -> tuple[PlainCarry, None]:
+            s, _, _, _, y, _ = carry
+            f = problem.derivative(sign, limits)
+            slope = f(s, y)
+            length = end - s
+            if first is None:
+                allowed = scales(problem, relative, absolute, y, None)
+                h = first_step(problem, f, order, allowed, (s, y, slope), length)
+                h = problem.library.stopped(h)
+            else:
+                h = fast.minimum(first * fast.ones_like(length), length)
+            if longest is not None:
+                h = fast.clip(h, 0.0, longest)
+            log_error = fast.full_like(h, math.log(1e-4))
+            return (s, h, log_error, fast.zeros_like(h), list(y), slope), None
+
+        return first_slope
+
+    def _body(
+        self, end: Array, limits: tuple[Array, Array] | None, *, dense: bool
+    ) -> Callable[[PyTree, Any], tuple[PyTree, PyTree]]:
+        """Return the body of the loop."""
+        problem, method, controller = self.problem, self.method, self.controller
+        relative, absolute = self.tolerances.relative, self.tolerances.absolute
+        sign, layout = self.sign, problem.layout
+        library, fast = problem.library, problem.library.fast
+        fsal = method.tableau.first_same_as_last
+        stops = library.is_jax
+
+        def adaptive_step(carry: PlainCarry, _: Any) -> tuple[PlainCarry, PyTree]:
+            s, h, log_before, tries, y, slope = carry
+            f = problem.derivative(sign, limits)
+            left = end - s
+            active = (h > 0) & (left > 0)
+            last = h * _STRETCH >= left
+            used = fast.where(last, left, h)
+            if stops:
+                used = library.stopped(used)
+            widths = layout.widths(used)
+            step = method.step(f, s, used, widths, y, slope)
+            new = step.y
+            final = step.slopes[-1] if fsal else f(s + used, new)
+            allowed = scales(problem, relative, absolute, y, new)
+            square = squared_norm(problem, method.error(widths, step), allowed)
+            if stops:
+                square = library.stopped(square)
+            accepted = (square <= 1) & active
+            factor, log_after = controller.next(fast, square, log_before, accepted)
+            moved = s + used
+            if stops:  # the value of the end, and the gradient of the start
+                moved = fast.where(last, moved + library.stopped(end - moved), moved)
+            else:
+                moved = fast.where(last, end, moved)
+            s_next = fast.where(accepted, moved, s)
+            h_next = used * factor
+            if controller.longest is not None:
+                h_next = fast.clip(h_next, 0.0, controller.longest)
+            # A step too small to change the time is none: the row stops.
+            moves = (s_next + h_next > s_next) & active
+            h_next = fast.where(moves, h_next, fast.where(active, 0.0 * s_next, h))
+            if stops:
+                h_next = library.stopped(h_next)
+            takes = [layout.spread(accepted, i) for i in range(len(y))]
+            y_next = [fast.where(a, b, c) for a, b, c in zip(takes, new, y, strict=True)]
+            f_next = [fast.where(a, b, c) for a, b, c in zip(takes, final, slope, strict=True)]
+            record: PyTree = s_next
+            if dense:
+                record = (s_next, y_next, f_next, method.middle(widths, step))
+            tries = tries + library.cast(active, tries.dtype)
+            return (s_next, h_next, log_after, tries, y_next, f_next), record
+
+        return adaptive_step
+
+    def _going(self, carry: Carry, end: Array) -> bool:
+        """Whether a row can go on, asked where values are known."""
+        if not self.problem.layout.batch:
+            return float(carry.step) > 0 and float(carry.time) < float(end)
+        return bool(self.problem.library.xp.any(self._active(carry, end)))
+
+    def _arrived(self, carry: Carry, end: Array) -> bool:
+        """Whether all rows are known to have reached the end."""
+        if self.loops.traced and not self.loops.compiled:
+            return False
+        if not self.problem.layout.batch:
+            return float(carry.time) >= float(end)
+        return bool(self.problem.library.xp.all(carry.time >= end))
+
+    def _active(self, carry: Carry, end: Array) -> Array:
+        return (carry.step > 0) & (carry.time < end)
+
+    def _idle(self, carry: Carry, *, dense: bool) -> PyTree:
+        """Return the record of an iteration in which all rows have finished."""
+        if not dense:
+            return carry.time
+        fast = self.problem.library.fast
+        middles = (
+            [] if self.method.tableau.middle is None else [fast.zeros_like(k) for k in carry.state]
+        )
+        return carry.time, carry.state, carry.slope, middles
+
+    def _in_runs(
+        self,
+        body: Callable[[PyTree, Any], tuple[PyTree, PyTree]],
+        carry: Carry,
+        end: Array,
+        asked: Array,
+        budget: int,
+        *,
+        keep: bool,
+        dense: bool,
+    ) -> Piece:
+        """Run the loop in runs whose lengths are guessed from the steps that are left."""
+        loops = self.loops
+        if loops.compiled:
+            run = loops.own_code(body, self.problem.rhs, self.method)
+        else:
+
+            def run(carry: PlainCarry, x: Any) -> tuple[PlainCarry, PyTree]:
+                if self._going(Carry(*carry), end):
+                    return body(carry, x)
+                return carry, self._idle(Carry(*carry), dense=dense)
+
+        start = self._point(carry)
+        before, chunks, times = start, [], [start[0][None, ...]]
+        outputs, taken, unread = None, 0, 0
+        length = _FIRST_RUN if loops.any_length else _EAGER_RUN
+        while taken < budget and self._going(carry, end):
+            length = min(length, budget - taken)
+            counter = self._counter(length)
+            plain, record = loops.scan(run, tuple(carry), counter, length)
+            carry = Carry(*plain)
+            taken += length
+            unread += length
+            times.append(record[0] if dense else record)
+            if dense:
+                chunks.append(self._records(record))
+                if not keep and unread * self._bytes_per_step() > _MOST_KEPT:
+                    outputs = self.filled(
+                        outputs, joined(self.problem.layout, before, chunks), asked
+                    )
+                    before, chunks, unread = self._point(carry), [], 0
+            if loops.any_length:
+                length = self._guess(carry, end)
+        return self._finish(carry, end, asked, start, before, chunks, times, outputs, keep, dense)
+
+    def _counter(self, length: int) -> Array:
+        """Return rows for a scan; compiled loops have their shortest call with an array of them."""
+        if not self.loops.compiled:
+            return None
+        problem = self.problem
+        return problem.library.xp.zeros((length,), dtype=problem.ts.dtype, device=problem.device)
+
+    def _guess(self, carry: Carry, end: Array) -> int:
+        """Return how many more steps the slowest row needs, if its steps stay as they are."""
+        xp = self.problem.library.xp
+        if not self.problem.layout.batch:
+            h = float(carry.step)
+            guess = (float(end) - float(carry.time)) / h if h > 0 else 0.0
+        else:
+            active = self._active(carry, end)
+            one = xp.ones_like(carry.step)
+            left = xp.where(active, (end - carry.time) / xp.where(active, carry.step, one), 0 * one)
+            guess = float(xp.max(left))
+        return int(min(max(guess * 1.05 + 2, 8), _LONGEST_RUN))
+
+    def _bytes_per_step(self) -> int:
+        arrays = 2 if self.method.tableau.middle is None else 3
+        return sum(8 * math.prod(shape) for shape in self.problem.layout.shapes) * arrays
+
+    def _point(self, carry: Carry) -> tuple[Array, State, State]:
+        return carry.time, carry.state, carry.slope
+
+    def _records(self, record: PyTree) -> Records:
+        times, states, slopes, middles = record
+        return Records(self.problem.layout, times, states, slopes, middles or None)
+
+    def _at_once(
+        self,
+        body: Callable[[PyTree, Any], tuple[PyTree, PyTree]],
+        carry: Carry,
+        end: Array,
+        asked: Array,
+        budget: int,
+        *,
+        dense: bool,
+    ) -> Piece:
+        """Run all iterations in one traced loop; those after the end are skipped."""
+        xp = self.problem.library.xp
+
+        def run(carry: PlainCarry, x: Any) -> tuple[PlainCarry, PyTree]:
+            result: tuple[PlainCarry, PyTree] = cond(
+                xp.any(self._active(Carry(*carry), end)),
+                lambda c: body(c, x),
+                lambda c: (c, self._idle(Carry(*c), dense=dense)),
+                carry,
+            )
+            return result
+
+        start = self._point(carry)
+        plain, record = self.loops.scan(run, tuple(carry), None, budget)
+        carry = Carry(*plain)
+        times = [start[0][None, ...], record[0] if dense else record]
+        chunks = [self._records(record)] if dense else []
+        return self._finish(carry, end, asked, start, start, chunks, times, None, True, dense)
+
+    def filled(self, outputs: State | None, records: Records, asked: Array) -> State:
+        """Return outputs with those of some records filled in."""
+        problem = self.problem
+        xp, layout = problem.library.xp, problem.layout
+        m = int(asked.shape[0])
+        found = records.at(asked)
+        if outputs is None:
+            outputs = [xp.full_like(leaf, math.nan) for leaf in found]
+        t = xp.reshape(asked, (-1, *([1] * len(layout.batch))))
+        covered = (t >= records.times[0, ...]) & (t <= records.times[-1, ...])
+        masks = [layout.spread(covered, i, (m,)) for i in range(len(found))]
+        return [xp.where(a, b, c) for a, b, c in zip(masks, found, outputs, strict=True)]
+
+    def _finish(
+        self,
+        carry: Carry,
+        end: Array,
+        asked: Array,
+        start: tuple[Array, State, State],
+        before: tuple[Array, State, State],
+        chunks: list[Records],
+        times: list[Array],
+        outputs: State | None,
+        keep: bool,
+        dense: bool,
+    ) -> Piece:
+        xp = self.problem.library.xp
+        records = None
+        if chunks:
+            records = joined(self.problem.layout, before, chunks)
+            if outputs is None and self._arrived(carry, end):
+                outputs = records.at(asked)
+            else:
+                outputs = self.filled(outputs, records, asked)
+        elif dense and outputs is None:
+            outputs = self.only_start(carry, asked)
+        library = self.problem.library
+        ends = (
+            records.times
+            if records is not None and len(times) == len(chunks) + 1
+            else xp.concat(times)
+        )
+        moved = library.cast(ends[1:, ...] > ends[:-1, ...], library.integer)
+        attempts = library.cast(carry.tries, library.integer)
+        return Piece(
+            carry,
+            records if keep else None,
+            outputs or [],
+            library.fast.sum(moved, axis=0),
+            attempts,
+            carry.time >= end,
+            ends,
+        )
+
+    def only_start(self, carry: Carry, asked: Array) -> State:
+        """Return the outputs of a solve that could not take one step."""
+        xp, layout = self.problem.library.xp, self.problem.layout
+        m = int(asked.shape[0])
+        at_start = xp.reshape(asked, (-1, *([1] * len(layout.batch)))) <= carry.time
+        found = []
+        for i, leaf in enumerate(carry.state):
+            mask = layout.spread(at_start, i, (m,))
+            found.append(xp.where(mask, leaf, xp.full_like(leaf, math.nan)))
+        return found
