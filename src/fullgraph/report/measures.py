@@ -74,7 +74,7 @@ def torch_series(version: str) -> str:
 
 
 def place(file: str, root: str = "") -> str:
-    """Return a file's name as it is on every machine: from the project's root, or as it is imported.
+    """Return a file's name as on every machine: from the project's root, or as it is imported.
 
     A leading ``src/`` is dropped, so that a checkout and an installed package agree.
 

@@ -39,9 +39,9 @@ FORMAT = 1
 """Version of the form; another one is refused."""
 
 _HEAD = """\
-# What torch.compile captures of this project, by torch series and function. Not to be edited by hand:
-# `pytest --fg-modes=compile,fullgraph --fg-baseline=FILE` fails if it gets worse, and writes it anew
-# with --fg-update-baseline.
+# What torch.compile captures of this project, by torch series and function. Written by
+# `pytest --fg-modes=compile,fullgraph --fg-baseline=FILE --fg-update-baseline`; without the last
+# option, the run fails if anything here has got worse.
 """
 _FIELDS = {"whole": bool, "coverage": int, "recompiles": int, "breaks": list}
 

@@ -25,7 +25,9 @@ def kinds(comparison):
 def test_an_unchanged_run_has_no_changes():
     items = [function(sites=[site()], compiles=3), function("mypkg.stats:mean")]
     found = held(items, items)
-    assert found.changes == () and not found.failed and found.compared == 2
+    assert found.changes == ()
+    assert not found.failed
+    assert found.compared == 2
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,8 @@ def test_a_function_that_is_not_called_any_more_fails_a_whole_run_only():
     before, now = [function("mypkg:a"), function("mypkg:b")], [function("mypkg:a")]
     assert kinds(held(before, now)) == {(Kind.GONE, True)}
     part = held(before, now, complete=False)
-    assert part.changes == () and part.not_called == (("mypkg:b", "compile"),)
+    assert part.changes == ()
+    assert part.not_called == (("mypkg:b", "compile"),)
     assert "1 not called in this part of the suite" in verdict(part)
 
 
@@ -124,7 +127,9 @@ def test_two_backends_of_one_function_are_held_by_the_worse():
     entry = entries_of(
         record(function(compiles=3), function(backend="inductor", sites=[site()])), ROOT
     )["mypkg.stats:mode", "compile"]
-    assert entry.recompiles == 2 and len(entry.breaks) == 1 and not entry.whole
+    assert entry.recompiles == 2
+    assert len(entry.breaks) == 1
+    assert not entry.whole
 
 
 def test_the_diff_names_what_where_and_which_torch():
@@ -140,7 +145,8 @@ def test_the_diff_names_what_where_and_which_torch():
     assert "mypkg/stats.py:41  if v.max() > 1:  # 41" in text
     assert "instead: a Python `if` or `while` on a tensor's value" in text
     assert "! whole: is no longer one whole graph" in text
-    assert "! recompiles: 0 -> 1" in text and "failed guard: L['x'].size()[0] == 1" in text
+    assert "! recompiles: 0 -> 1" in text
+    assert "failed guard: L['x'].size()[0] == 1" in text
     assert lines[-1].startswith("baseline, functions by mode: 1 compared, 1 worse, 0 better")
 
 
