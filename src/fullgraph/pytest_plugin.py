@@ -134,9 +134,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(
-    terminalreporter: Any, exitstatus: int, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """Say what was captured."""
     session = config.stash.get(_SESSION, None)
     if session is None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import linecache
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +15,8 @@ import pytest
 from fullgraph.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fullgraph.plugin.session import RunSession
     from fullgraph.report.ratchet import Baseline, Comparison
 
@@ -90,7 +91,7 @@ def _path(config: pytest.Config, option: str) -> Path | None:
     given = config.getoption(option)
     if given is None:
         return None
-    path = config.invocation_params.dir / os.path.expanduser(given)
+    path: Path = config.invocation_params.dir / os.path.expanduser(given)
     if not path.parent.is_dir():
         raise pytest.UsageError(f"{option}={given}: there is no folder {path.parent}")
     return path
@@ -104,6 +105,7 @@ class RunRatchet:
         self._root = str(config.rootpath)
         self._before = _read(self.options)
         self._settled = False
+        self._comparison: Comparison | None = None
         self._lines: list[tuple[str, bool]] = []
         self.failed = False
 
@@ -157,6 +159,7 @@ class RunRatchet:
         assert self.options.baseline is not None, "asked before"
         record, path = run.ledger.record, self.options.baseline
         found = compare(self._before, record, root=self._root, complete=complete)
+        self._comparison = found
         self._describe(found, verbose=run.config.getoption("verbose") > 0)
         if not self.options.update:
             self.failed = found.failed
@@ -176,15 +179,16 @@ class RunRatchet:
             self._say(line, bad=found.failed and (line.startswith("worse") or line is lines[-1]))
 
     def _for_github(self, run: RunSession) -> None:
-        from fullgraph.report.github import annotations
+        from fullgraph.report.github import workflow_commands
         from fullgraph.report.markdown import render_markdown
 
-        for line in annotations(run.ledger.record, root=self._root):
+        record, root, found = run.ledger.record, self._root, self._comparison
+        for line in workflow_commands(record, root=root, comparison=found):
             self._say(line)
         summary = os.environ.get("GITHUB_STEP_SUMMARY")
         if summary:
             with open(summary, "a", encoding="utf-8") as file:
-                file.write(render_markdown(run.ledger.record, root=self._root))
+                file.write(render_markdown(record, root=root, comparison=found))
 
 
 def _read(options: RatchetOptions) -> Baseline:

@@ -6,20 +6,25 @@ Pure functions; every rendering uses the same ones, so that no two of them disag
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from fullgraph.testing._modes import Mode
 from fullgraph.testing._records import Outcome
 
 if TYPE_CHECKING:
-    from fullgraph.testing._records import BreakSite, FunctionRecord
+    from fullgraph.testing._records import BreakSite, FunctionRecord, Record
 
 __all__ = [
     "USER_BACKEND",
+    "Status",
+    "calls_to_compile",
     "charged_sites",
+    "compiled_items",
     "coverage_percent",
     "is_whole",
     "mode_label",
     "place",
+    "status",
     "torch_bug_sites",
     "torch_series",
 ]
@@ -27,8 +32,14 @@ __all__ = [
 USER_BACKEND = "user"
 """Backend of records of a `torch.compile` that is the project's own."""
 
+_COMPILED = (Mode.COMPILE, Mode.FULLGRAPH)
 _NOT_ANSWERED = (Outcome.RAISED, Outcome.TORCH_BUG)
 _SHOULD_HAVE_RUN = (Outcome.FRAME_SKIPPED, Outcome.OVER_LIMIT, Outcome.FAILED)
+
+
+def compiled_items(record: Record) -> list[FunctionRecord]:
+    """Return the records of compiled modes of torch; eager calls are no news."""
+    return [item for item in record.functions if item.mode in _COMPILED]
 
 
 def mode_label(item: FunctionRecord) -> str:
@@ -52,9 +63,13 @@ def coverage_percent(item: FunctionRecord) -> int:
     Rounded down, so that 100 is said only of all. Calls that raised, had no tensor or were traced
     and empty are left out: adding a test of an error does not change the number.
     """
-    ran = item.calls.get(Outcome.GRAPH_RAN, 0)
-    meant = ran + sum(item.calls.get(outcome, 0) for outcome in _SHOULD_HAVE_RUN)
-    return 100 if meant == 0 else 100 * ran // meant
+    meant = calls_to_compile(item)
+    return 100 if meant == 0 else 100 * item.calls.get(Outcome.GRAPH_RAN, 0) // meant
+
+
+def calls_to_compile(item: FunctionRecord) -> int:
+    """Return how many calls had something to compile, as far as is known."""
+    return sum(item.calls.get(outcome, 0) for outcome in (Outcome.GRAPH_RAN, *_SHOULD_HAVE_RUN))
 
 
 def charged_sites(item: FunctionRecord) -> list[BreakSite]:
@@ -103,3 +118,37 @@ def place(file: str, root: str = "") -> str:
         if part.startswith("python3") and number and parts[number - 1] in ("lib", "lib64"):
             return "/".join(parts[number + 1 :])
     return path
+
+
+class Status(NamedTuple):
+    """One word or two about a function in a mode."""
+
+    text: str
+    level: str
+    """"good", "warn", "bad", "bug" (a known bug of torch) or "none" (nothing can be said)."""
+
+
+def status(item: FunctionRecord) -> Status:
+    """Return what a table says of one record.
+
+    Examples
+    --------
+    >>> from fullgraph.testing import FunctionRecord, Mode, Outcome
+    >>> status(FunctionRecord("m:f", Mode.COMPILE, "trace", {Outcome.GRAPH_RAN: 3}, whole=3)).text
+    'whole'
+    """
+    calls, sites = item.calls, charged_sites(item)
+    if not sum(item.calls.get(o, 0) for o in Outcome if o not in _NOT_ANSWERED):
+        if calls.get(Outcome.TORCH_BUG):
+            return Status("torch bug", "bug")
+        return Status("only raises", "none") if item.total_calls else Status("not called", "none")
+    if is_whole(item):
+        ran = calls.get(Outcome.GRAPH_RAN) or item.graphs_run
+        return Status("whole", "good") if ran else Status("nothing to compile", "none")
+    if not calls.get(Outcome.GRAPH_RAN):
+        return Status("not compiled", "bad")
+    if sites:
+        return Status("1 break" if len(sites) == 1 else f"{len(sites)} breaks", "warn")
+    if calls.get(Outcome.OVER_LIMIT) or item.partly_over_limit:
+        return Status("over the limit", "bad")
+    return Status("partly compiled", "bad")

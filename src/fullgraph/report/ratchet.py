@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from fullgraph.report.measures import (
     charged_sites,
+    compiled_items,
     coverage_percent,
     is_whole,
     mode_label,
     place,
     torch_series,
 )
-from fullgraph.testing._modes import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -139,7 +139,7 @@ def entries_of(record: Record, root: str = "") -> dict[Key, Entry]:
         Folder of the project, from which file names are written.
     """
     found: dict[Key, Entry] = {}
-    for item in _compiled(record):
+    for item in compiled_items(record):
         key, entry = (item.name, mode_label(item)), entry_of(item, root)
         found[key] = _worst(found[key], entry) if key in found else entry
     return dict(sorted(found.items()))
@@ -197,7 +197,7 @@ def compare(baseline: Baseline, record: Record, *, root: str = "", complete: boo
     before = baseline.by_torch.get(series)
     if before is None:
         return Comparison(record.torch, known_torch=tuple(baseline.by_torch), missing_torch=True)
-    items = {(item.name, mode_label(item)): item for item in _compiled(record)}
+    items = {(item.name, mode_label(item)): item for item in compiled_items(record)}
     now = entries_of(record, root)
     changes: list[Change] = []
     for key, entry in now.items():
@@ -217,10 +217,6 @@ def compare(baseline: Baseline, record: Record, *, root: str = "", complete: boo
         compared=len(before.keys() & now.keys()),
         not_called=() if complete else tuple(missing),
     )
-
-
-def _compiled(record: Record) -> Iterator[FunctionRecord]:
-    return (item for item in record.functions if item.mode is not Mode.EAGER)
 
 
 def _worst(one: Entry, two: Entry) -> Entry:
