@@ -27,7 +27,7 @@ class Progress:
         self._thread: threading.Thread | None = None
         self._fd: int | None = None
         quiet = config.getoption("verbose") < 0 or hasattr(config, "workerinput")
-        if not quiet and config.pluginmanager.has_plugin("terminalreporter"):
+        if not quiet and config.pluginmanager.has_plugin("terminal"):
             # Capturing is suspended while plugins are configured: this is the terminal itself
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 self._fd = os.dup(sys.stdout.fileno())

@@ -72,7 +72,7 @@ def _table(rows: Sequence[Row], verbosity: int, width: int) -> Iterator[Line]:
         return
     cells = [HEADINGS, *(_cells(row) for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEADINGS))]
-    name_width = max(20, min(widths[0], width - sum(widths[1:]) - 2 * len(widths)))
+    name_width = max(12, min(widths[0], width - sum(widths[1:]) - 2 * (len(widths) - 1)))
     for number, line in enumerate(cells):
         name = line[0] if len(line[0]) <= name_width else "..." + line[0][3 - name_width :]
         rest = [

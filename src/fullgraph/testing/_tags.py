@@ -20,6 +20,7 @@ ATTRIBUTE = "_lazy_xp_function"
 """Where array-api-extra keeps its tags, and we ours with them."""
 
 _OURS = "fullgraph"
+_UPSTREAM = ("allow_dask_compute", "jax_jit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,14 @@ def tag_of(func: Any, upstream_tables: tuple[dict[Any, Any], ...] = ()) -> Tag |
     ours = tags.get(_OURS)
     if isinstance(ours, Tag):
         return ours
-    return Tag(upstream=tuple((key, value) for key, value in tags.items() if key != _OURS))
+    return Tag(
+        torch_compile=bool(tags.get("torch_compile", True)),
+        # keys that a library may add to a tag of array-api-extra, without depending on fullgraph
+        budget=Budget.parse(tags.get("allow_graph_breaks"), tags.get("allow_recompiles")),
+        upstream=tuple(
+            (key, tags[key]) for key in ("allow_dask_compute", "jax_jit") if key in tags
+        ),
+    )
 
 
 def tagged_methods(classes: set[type]) -> Iterator[MethodTag]:
