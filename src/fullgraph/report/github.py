@@ -39,8 +39,8 @@ def workflow_commands(
     --------
     >>> from fullgraph.testing import BreakSite, FunctionRecord, Mode, Record
     >>> site = BreakSite("/repo/f.py", 3, "f", "Data-dependent branching")
-    >>> print(*workflow_commands(Record((FunctionRecord("m:f", Mode.COMPILE, "trace", breaks=(site,)),)),
-    ...     root="/repo"))  # doctest: +ELLIPSIS
+    >>> item = FunctionRecord("m:f", Mode.COMPILE, "trace", breaks=(site,))
+    >>> print(*workflow_commands(Record((item,)), root="/repo"))  # doctest: +ELLIPSIS
     ::warning file=f.py,line=3,title=graph break in f::Data-dependent branching...
     """
     worse = _worse_sites(comparison)
