@@ -58,13 +58,13 @@ def instead(site: BreakSite, text: str) -> list[str]:
     branching = "ata-dependent" in site.reason
     if first == "while" and branching:
         said.append(
-            "a `while` that looks at a tensor: `fullgraph.while_loop(cond, body, state)` keeps the "
-            "loop in the graph"
+            "a `while` that looks at a tensor: `fullgraph.while_loop(cond, body, state)` keeps it "
+            "in the graph"
         )
     elif first == "if" and branching:
         said.append(
             "an `if` that looks at a tensor: `xp.where(condition, one, other)` if both sides may "
-            "be computed, else `fullgraph.cond(condition, true_function, false_function, *operands)`"
+            "be computed, else `fullgraph.cond(condition, one_function, other_function, *operands)`"
         )
     elif what := advice(site.reason, site.explanation):
         said.append(what)
@@ -73,7 +73,7 @@ def instead(site: BreakSite, text: str) -> list[str]:
             "a break inside a Python loop gives the whole function up: a loop with a fixed number "
             "of steps is `fullgraph.fori_loop` or `fullgraph.scan`"
         )
-    elif "while" in around and first != "while":
+    elif "while" in around and not (first == "while" and branching):
         said.append(
             "the break is inside a `while`: `fullgraph.while_loop` keeps the loop in the graph"
         )

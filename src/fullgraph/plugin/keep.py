@@ -1,8 +1,8 @@
 """For ``fullgraph audit``: keep what is recorded while a run goes on, so that no end loses it.
 
 Loaded by ``-p fullgraph.plugin.keep`` with the folder in ``FULLGRAPH_KEEP``. Every process of a run
-writes its own file there, now and then and when its tests have ended. With
-``FULLGRAPH_KEEP_ONLY=torch``, tests of other backends are deselected.
+writes its own file there, every ten seconds (``FULLGRAPH_KEEP_EVERY``) and when its tests have
+ended. With ``FULLGRAPH_KEEP_ONLY=torch``, tests of other backends are deselected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Keeper"]
 
-_EVERY = 10.0
+_EVERY = float(os.environ.get("FULLGRAPH_KEEP_EVERY", "10"))
 """Seconds between two writes."""
 
 
