@@ -31,7 +31,7 @@ format: env
 	$(PY) -m ruff format .
 
 demo: env
-	$(PY) -m fullgraph.demo
+	$(PY) examples/audit_demo.py
 
 bench: env
 	$(PY) benchmarks/testing_overhead.py

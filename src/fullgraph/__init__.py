@@ -7,4 +7,44 @@ one meaning on NumPy, torch and JAX. Importing this package imports no array lib
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fullgraph.loops import (
+        LoopAdapter,
+        WhileResult,
+        cond,
+        fori_loop,
+        get_loop_adapter,
+        register_loop_adapter,
+        scan,
+        use_loop_adapter,
+        while_loop,
+    )
+
+__all__ = [
+    "LoopAdapter",
+    "WhileResult",
+    "cond",
+    "fori_loop",
+    "get_loop_adapter",
+    "register_loop_adapter",
+    "scan",
+    "use_loop_adapter",
+    "while_loop",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from the module that defines it, when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module("fullgraph.loops"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,15 +7,26 @@ No exception type of torch, JAX or optree escapes a public call: where one is th
 from __future__ import annotations
 
 __all__ = [
+    "BranchError",
     "CaptureError",
+    "CarryError",
+    "CompilerNotFoundError",
     "FullGraphError",
     "FullgraphException",
     "GraphBreakError",
+    "InPlaceUpdateError",
+    "LoopCaptureError",
+    "LoopCompilationError",
+    "LoopError",
+    "LoopTypeError",
     "MismatchError",
     "MissingBackendError",
     "NothingCompiledError",
     "RecompileError",
+    "SpecialisationLimitError",
+    "StackedOutputError",
     "TorchBugError",
+    "UnsupportedLoopError",
     "UntaggableError",
     "UsageError",
 ]
@@ -67,3 +78,54 @@ class MismatchError(CaptureError):
 
 class TorchBugError(CaptureError):
     """A call met a known bug of torch, and the run was asked to fail on those."""
+
+
+# --- Portable loops ---
+
+
+class LoopError(FullgraphException):
+    """Base of what the loop functions and their adapters raise beside `UsageError`."""
+
+
+class LoopTypeError(LoopError, TypeError):
+    """A leaf or a result of a body is of a kind that a loop cannot take."""
+
+
+class CarryError(LoopTypeError):
+    """A body returned a carry of another structure, shape, dtype or device than it was given.
+
+    The message names the leaf (``carry["velocity"][1]``), both sides and the fix, in the same words
+    on every backend.
+    """
+
+
+class StackedOutputError(LoopTypeError):
+    """The per-step outputs of a `scan` cannot be stacked: they differ from one step to the next."""
+
+
+class BranchError(LoopTypeError):
+    """The two branches of a `cond` under tracing give different structures, shapes or dtypes."""
+
+
+class InPlaceUpdateError(LoopError, RuntimeError):
+    """A body wrote into an array that it was handed."""
+
+
+class LoopCaptureError(LoopError, RuntimeError):
+    """A body cannot be captured whole: it breaks the graph, or it needs a value while traced."""
+
+
+class LoopCompilationError(LoopError, RuntimeError):
+    """A loop was captured, or should have been, and could not be compiled or run compiled."""
+
+
+class CompilerNotFoundError(LoopCompilationError):
+    """No working C or C++ compiler was found."""
+
+
+class SpecialisationLimitError(LoopCompilationError):
+    """An adapter has compiled as many specialisations as it may; the message names what varied."""
+
+
+class UnsupportedLoopError(LoopError, ValueError):
+    """An adapter refuses a call before compiling; the message names leaf, rule and bound."""

@@ -4,8 +4,6 @@ Case 16 (a default device that is set) repeats a representative set: the tests t
 `either_device`.
 """
 
-# ruff: noqa: RET504, SIM117
-
 from __future__ import annotations
 
 import functools

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fullgraph.errors import UsageError
+from fullgraph.testing._names import display_name
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["is_generator_function", "traceable"]
 
-_MOST_ITEMS = 100_000
+_MOST_ITEMS = 1000
 
 
 def is_generator_function(func: Any) -> bool:
@@ -28,6 +31,7 @@ def traceable(func: Callable[..., Any]) -> Callable[..., Any]:
     is run to its end there, since Dynamo traces a generator only where it is consumed.
     """
     if is_generator_function(func):
+        name = display_name(func)
 
         @functools.wraps(func)
         def consumed(*args: Any, **kwargs: Any) -> Any:
@@ -35,7 +39,10 @@ def traceable(func: Callable[..., Any]) -> Callable[..., Any]:
             for item in func(*args, **kwargs):
                 items.append(item)
                 if len(items) > _MOST_ITEMS:
-                    raise RuntimeError(f"a tagged generator gave more than {_MOST_ITEMS} items")
+                    raise UsageError(
+                        f"{name} gave more than {_MOST_ITEMS} items: a generator is run to its "
+                        "end, so an endless one is eager only: tag it with torch_compile=False"
+                    )
             return items
 
         return consumed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from fullgraph.testing._dynamo.versions import torch_release
@@ -9,6 +10,8 @@ from fullgraph.testing._records import BreakSite, Outcome, Specialisation, merge
 from fullgraph.testing._torch_bugs import known_bug
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fullgraph.testing._dynamo.breaks import Break
     from fullgraph.testing._dynamo.calls import CallLog
 
@@ -39,13 +42,7 @@ def charged_sites(log: CallLog) -> tuple[BreakSite, ...]:
     events = [event for item in log.ran for event in item.breaks]
     sites = merge_sites(site_of(event) for event in (*events, *log.skipped))
     # one call, however often it came by: `times` keeps that number
-    return tuple(_once(site) for site in sites)
-
-
-def _once(site: BreakSite) -> BreakSite:
-    import dataclasses
-
-    return dataclasses.replace(site, calls=1)
+    return tuple(dataclasses.replace(site, calls=1) for site in sites)
 
 
 def compiled_specialisations(log: CallLog) -> tuple[Specialisation, ...]:
@@ -55,7 +52,7 @@ def compiled_specialisations(log: CallLog) -> tuple[Specialisation, ...]:
     )
 
 
-def outcome_of(log: CallLog, *, has_tensors: bool) -> Outcome:
+def outcome_of(log: CallLog, has_tensors: Callable[[], bool]) -> Outcome:
     """Return what a call that returned came to."""
     if log.graphs_run:
         return Outcome.GRAPH_RAN
@@ -63,7 +60,7 @@ def outcome_of(log: CallLog, *, has_tensors: bool) -> Outcome:
         return Outcome.OVER_LIMIT
     if log.skipped:
         return Outcome.FRAME_SKIPPED
-    if not has_tensors:
+    if not has_tensors():
         return Outcome.NO_TENSOR
     if log.ran or log.empty:
         return Outcome.TRACED_EMPTY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import MismatchError, NothingCompiledError, UsageError
@@ -85,7 +86,7 @@ def check_compiled(
     MismatchError
         If compiled and eager differ; also if one raises and the other does not.
     UsageError
-        If an argument is not one that is accepted.
+        If an argument is not one that is accepted, or one of `args` is a one-shot iterator.
 
     Notes
     -----
@@ -116,6 +117,7 @@ def check_compiled(
         allow_recompiles=recompiles,
         config=config,
     )
+    _refuse_iterators((tuple(args), dict(kwargs or {})))
     both = Both(func, tuple(args), dict(kwargs or {}), grad=grad)
     expected = both.eager()
     actual = both.compiled(call)
@@ -130,6 +132,18 @@ def check_compiled(
         if compare:
             both.compare(actual, expected, name=name, rtol=rtol, atol=atol)
     return Record((record,), (), _torch_version())
+
+
+def _refuse_iterators(tree: Any) -> None:
+    import optree
+
+    paths, leaves, _ = optree.tree_flatten_with_path(tree, none_is_leaf=True)
+    for path, leaf in zip(paths, leaves, strict=True):
+        if isinstance(leaf, Iterator) and iter(leaf) is leaf:
+            raise UsageError(
+                f"argument{''.join(f'[{entry!r}]' for entry in path)} is a {type(leaf).__name__}, "
+                "which can be run through only once, and check_compiled calls twice: give a list"
+            )
 
 
 def _said(error: BaseException | None) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+import types
 from typing import Any
 
 import optree
 import torch
 
 from fullgraph.errors import MismatchError
+from fullgraph.testing._snapshot import slot_names
 
 __all__ = ["assert_same", "copied"]
 
@@ -50,18 +52,72 @@ def assert_same(
     rtol, atol : float, optional
         Tolerances for floating tensors. Default: by dtype, as ``torch.testing.assert_close``.
     """
-    paths, leaves, spec = optree.tree_flatten_with_path(actual, none_is_leaf=True)
-    other_leaves, other_spec = optree.tree_flatten(expected, none_is_leaf=True)
-    if spec != other_spec:
-        raise MismatchError(
-            f"{name}: the compiled {what} has another structure than the eager one:\n"
-            f"  compiled: {spec}\n  eager:    {other_spec}"
-        )
-    for path, leaf, other in zip(paths, leaves, other_leaves, strict=True):
-        where = what + "".join(f"[{entry!r}]" for entry in path)
-        problem = _difference(leaf, other, rtol, atol)
-        if problem:
-            raise MismatchError(f"{name}: compiled and eager differ in {where}: {problem}")
+    problem = _Comparison(rtol, atol).trees(actual, expected, what)
+    if problem:
+        raise MismatchError(f"{name}: {problem}")
+
+
+class _Comparison:
+    """Two trees side by side; the methods say how they differ, or None."""
+
+    def __init__(self, rtol: float | None, atol: float | None) -> None:
+        self._rtol, self._atol = rtol, atol
+        self._met: set[tuple[int, int]] = set()
+
+    def trees(self, actual: Any, expected: Any, what: str) -> str | None:
+        paths, leaves, spec = optree.tree_flatten_with_path(actual, none_is_leaf=True)
+        other_leaves, other_spec = optree.tree_flatten(expected, none_is_leaf=True)
+        if spec != other_spec:
+            return (
+                f"the compiled {what} has another structure than the eager one:\n"
+                f"  compiled: {spec}\n  eager:    {other_spec}"
+            )
+        for path, leaf, other in zip(paths, leaves, other_leaves, strict=True):
+            where = what + "".join(f"[{entry!r}]" for entry in path)
+            if problem := self.leaves(leaf, other, where):
+                return problem
+        return None
+
+    def leaves(self, actual: Any, expected: Any, where: str) -> str | None:
+        if type(actual) is type(expected) and (id(actual), id(expected)) not in self._met:
+            mine, theirs = _attributes(actual), _attributes(expected)
+            if mine is not None and theirs is not None and not _is_plain(actual):
+                self._met.add((id(actual), id(expected)))
+                return self._objects(mine, theirs, where)
+        elif type(actual) is type(expected):
+            return None  # a structure that contains itself
+        problem = _difference(actual, expected, self._rtol, self._atol)
+        return problem and f"compiled and eager differ in {where}: {problem}"
+
+    def _objects(self, mine: dict[str, Any], theirs: dict[str, Any], where: str) -> str | None:
+        if mine.keys() != theirs.keys():
+            return (
+                f"compiled and eager differ in {where}: "
+                f"compiled has attributes {sorted(mine)}, eager {sorted(theirs)}"
+            )
+        for key in mine:
+            if problem := self.trees(mine[key], theirs[key], f"{where}.{key}"):
+                return problem
+        return None
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """Return an object's attributes and slots; None if it has neither."""
+    attributes = getattr(value, "__dict__", None)
+    found = dict(attributes) if isinstance(attributes, dict) else {}
+    names = slot_names(value)
+    found.update({name: getattr(value, name) for name in names if hasattr(value, name)})
+    return found if names or isinstance(attributes, dict) else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a leaf has a comparison of its own, which its attributes are no part of."""
+    numpy = sys.modules.get("numpy")
+    arrays = (numpy.ndarray, numpy.generic) if numpy is not None else ()
+    return isinstance(
+        value,
+        (torch.Tensor, bool, int, float, complex, str, bytes, type, types.FunctionType, *arrays),
+    )
 
 
 def _difference(actual: Any, expected: Any, rtol: float | None, atol: float | None) -> str | None:
@@ -82,7 +138,7 @@ def _difference(actual: Any, expected: Any, rtol: float | None, atol: float | No
         return None
     if isinstance(actual, bool | int | float | complex | str | bytes):
         return None if actual == expected else f"compiled {actual!r}, eager {expected!r}"
-    return _object_difference(actual, expected, rtol, atol)
+    return _object_difference(actual, expected)
 
 
 def _tensor_difference(
@@ -116,20 +172,10 @@ def _array_equal(actual: Any, expected: Any, rtol: float | None, atol: float | N
     return bool(numpy.allclose(actual, expected, tolerance, atol or 0.0, equal_nan=True))
 
 
-def _object_difference(
-    actual: Any, expected: Any, rtol: float | None, atol: float | None
-) -> str | None:
-    """Compare two objects of one type by their attributes, where they have no equality."""
+def _object_difference(actual: Any, expected: Any) -> str | None:
+    """Compare two objects of one type, without attributes, by their equality if they have one."""
     if actual is expected or isinstance(actual, type):
         return None if actual is expected else f"compiled {actual!r}, eager {expected!r}"
-    mine, theirs = getattr(actual, "__dict__", None), getattr(expected, "__dict__", None)
-    if isinstance(mine, dict) and isinstance(theirs, dict):
-        if mine.keys() != theirs.keys():
-            return f"compiled has attributes {sorted(mine)}, eager {sorted(theirs)}"
-        for key in mine:
-            if problem := _difference(mine[key], theirs[key], rtol, atol):
-                return f".{key}: {problem}"
-        return None
     if "__eq__" not in {name for cls in type(actual).__mro__[:-1] for name in vars(cls)}:
         return None  # nothing to compare them by
     try:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import UsageError
 from fullgraph.testing._dynamo.backends import check_backend
-from fullgraph.testing._dynamo.frames import WRAPPERS
 from fullgraph.testing._dynamo.versions import torch_release
 from fullgraph.testing._modes import Budget, Mode, parse_mode
 from fullgraph.testing._names import is_async
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
     from fullgraph.testing._records import FunctionRecord
     from fullgraph.testing._torch_call import CompiledCall
 
-__all__ = ["CompiledFunction", "compiled"]
-
-WRAPPERS.add(__file__)
+__all__ = ["CompiledFunction", "PatchedFunction", "compiled"]
 
 
 class CompiledFunction:
@@ -90,6 +87,10 @@ class CompiledFunction:
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
+
+
+class PatchedFunction(CompiledFunction):
+    """What stands in for a tagged function while it is patched."""
 
 
 def compiled(

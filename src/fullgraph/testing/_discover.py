@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fullgraph.testing._compiled import CompiledFunction
+from fullgraph.testing._compiled import PatchedFunction
 from fullgraph.testing._names import display_name
 from fullgraph.testing._tags import Tag, tag_of, tagged_methods
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-__all__ = ["Target", "tagged_targets", "upstream_tables"]
+PATCHED_METHOD = "_fullgraph_method"
+"""Attribute of the functions that take the place of tagged methods."""
+
+__all__ = ["PATCHED_METHOD", "Target", "tagged_targets", "upstream_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,9 @@ def upstream_tables() -> tuple[dict[Any, Any], ...]:
     """Return the tables of tags of array-api-extra and of every vendored copy that is loaded."""
     tables = []
     for name, module in list(sys.modules.items()):
-        if name.endswith(("array_api_extra.testing._testing", "array_api_extra._lib._testing")):
-            table = getattr(module, "_ufuncs_tags", None)
+        # its place has changed: `_lib._testing`, `testing`, now `testing._testing`
+        if "array_api_extra." in name and name.endswith("testing"):
+            table = vars(module).get("_ufuncs_tags")
             if isinstance(table, dict):
                 tables.append(table)
     return tuple(tables)
@@ -66,16 +70,19 @@ def tagged_targets(module: ModuleType) -> Iterator[Target]:
                 classes.add(value)
                 continue
             # inside another context the attribute is already wrapped; what is below has the tag
-            func = value.__wrapped__ if isinstance(value, CompiledFunction) else value
+            func = value.__wrapped__ if isinstance(value, PatchedFunction) else value
             tag = tag_of(func, tables)
             if tag is not None and (id(owner), name) not in seen:
                 seen.add((id(owner), name))
                 yield Target(owner, name, value, func, tag)
-    for cls in classes:
-        yield from _upstream_methods(cls)
     for method in tagged_methods(classes):
+        seen.add((id(method.cls), method.name))
         raw = inspect.getattr_static(method.cls, method.name)
         yield Target(method.cls, method.name, raw, _below(raw), method.tag)
+    for cls in classes:
+        for target in _upstream_methods(cls):
+            if (id(cls), target.name) not in seen:  # ours says more
+                yield target
 
 
 def _upstream_methods(cls: type) -> Iterator[Target]:
@@ -92,4 +99,6 @@ def _upstream_methods(cls: type) -> Iterator[Target]:
 
 
 def _below(raw: Any) -> Any:
-    return raw.__func__ if isinstance(raw, staticmethod | classmethod) else raw
+    func: Any = raw.__func__ if isinstance(raw, staticmethod | classmethod) else raw
+    # inside another context there is a method of ours
+    return func.__wrapped__ if getattr(func, PATCHED_METHOD, False) else func

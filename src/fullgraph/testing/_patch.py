@@ -9,10 +9,9 @@ import warnings
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from fullgraph.errors import MissingBackendError, UsageError
-from fullgraph.testing._compiled import CompiledFunction
-from fullgraph.testing._discover import Target, tagged_targets, upstream_tables
-from fullgraph.testing._dynamo.frames import WRAPPERS
+from fullgraph.errors import MissingBackendError, UntaggableError, UsageError
+from fullgraph.testing._compiled import PatchedFunction
+from fullgraph.testing._discover import PATCHED_METHOD, Target, tagged_targets, upstream_tables
 from fullgraph.testing._modes import ACCEPTED, Budget, Mode, parse_mode
 from fullgraph.testing._names import display_name
 from fullgraph.testing._options import CallOptions
@@ -34,8 +33,6 @@ __all__ = [
     "set_default_mode",
     "wrap_tagged",
 ]
-
-WRAPPERS.add(__file__)
 
 _default_mode: Mode | None = None
 _options = CallOptions()
@@ -244,18 +241,18 @@ def wrap_tagged(value: Any, mode: Mode | str) -> Any:
 
     Anything else is returned as it is.
     """
-    if isinstance(value, CompiledFunction | type):
+    if isinstance(value, PatchedFunction | type):
         return value
     tag = tag_of(value, upstream_tables())
     if tag is None or not tag.torch_compile:
         return value
-    return CompiledFunction(value, _call_of(value, tag, Mode(mode), display_name(value)))
+    return PatchedFunction(value, _call_of(value, tag, Mode(mode), display_name(value)))
 
 
 def _wrapper_of(target: Target, call: CompiledCall) -> Any:
     func = target.func
     if not isinstance(target.owner, type):
-        return CompiledFunction(func, call)
+        return PatchedFunction(func, call)
 
     @functools.wraps(func)
     def method(*args: Any, **kwargs: Any) -> Any:
@@ -265,6 +262,7 @@ def _wrapper_of(target: Target, call: CompiledCall) -> Any:
             return func(*args, **kwargs)
         return call(args, kwargs)
 
+    setattr(method, PATCHED_METHOD, True)
     return method
 
 
@@ -280,11 +278,14 @@ def _patch_upstream(
             "pip install 'fullgraph[testing]'"
         ) from error
     for target in list(tagged_targets(request.module)):
+        # after array-api-extra, which restores first to last what it has patched twice
+        _restore_later(undo, target)
         attributes = getattr(target.func, "__dict__", {})
-        if ATTRIBUTE in attributes:
+        if ATTRIBUTE in attributes and (
+            not isinstance(target.owner, type) or attributes[ATTRIBUTE].get("owner") is target.owner
+        ):
             continue  # where array-api-extra finds it
         if isinstance(target.owner, type):
-            _restore_later(undo, target)
             upstream.lazy_xp_function((target.owner, target.name), **target.tag.for_upstream())
         else:
             _tag_for_upstream(undo, upstream, target)
@@ -294,7 +295,13 @@ def _patch_upstream(
 def _tag_for_upstream(undo: contextlib.ExitStack, upstream: Any, target: Target) -> None:
     """Let array-api-extra know of a callable without attributes, for as long as it is patched."""
     tables = upstream_tables()
-    known = [target.func in table for table in tables]
+    try:
+        known = [target.func in table for table in tables]
+    except TypeError as error:
+        raise UntaggableError(
+            f"{target.func!r} has neither attributes nor a hash, and array-api-extra finds no tag "
+            "of such a callable: tag a function that calls it"
+        ) from error
     upstream.lazy_xp_function(target.func, **target.tag.for_upstream())
 
     def forget() -> None:

@@ -128,8 +128,8 @@ class Snapshot:
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             self._save(attributes, depth)
-        slots = {name: getattr(value, name) for name in slot_names(value) if hasattr(value, name)}
-        if slots:
+        if names := slot_names(value):
+            slots = {name: getattr(value, name) for name in names if hasattr(value, name)}
             self._saved.append((_restore_slots, value, slots))
             for item in slots.values():
                 self._save(item, depth + 1)
@@ -230,7 +230,8 @@ def _restore_tensor(tensor: torch.Tensor, saved: tuple[int | None, torch.Tensor 
     version, copy = saved
     if copy is None or (version is not None and _version(tensor) == version):
         return
-    with torch.no_grad(), torch.inference_mode(tensor.is_inference()):
+    # in this order: leaving inference mode switches gradients on
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         part = _without_repeats(tensor)
         if part.shape == copy.shape:
             part.copy_(copy)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import UsageError
 from fullgraph.testing._dynamo.calls import current
+from fullgraph.testing._dynamo.program import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def check_backend(name: str) -> str:
 
 def counting_backend(name: str) -> Callable[..., Any]:
     """Return the torch.compile backend called `name`, with counters around it."""
-    compile_graph = _interpreter if name == "trace" else _of_torch(name)
+    compile_graph = program if name == "trace" else _of_torch(name)
 
     def backend(graph: Any, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         run = compile_graph(graph, example_inputs)
@@ -46,23 +46,6 @@ def counting_backend(name: str) -> Callable[..., Any]:
         return counted
 
     return backend
-
-
-def _interpreter(graph: Any, _example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Run a graph node by node.
-
-    Not by torch's own "eager" backend: the code that FX prints for ``(-1) ** t`` reads
-    ``-1 ** t``, which is another number (torch 2.13 to 2.15).
-    """
-    from torch.fx import Interpreter
-
-    interpreter = Interpreter(graph)
-
-    def run(*inputs: Any) -> Any:
-        # An interpreter keeps the values of a run in itself: a copy of it makes threads safe.
-        return copy.copy(interpreter).run(*inputs)
-
-    return run
 
 
 def _of_torch(name: str) -> Callable[..., Any]:

@@ -68,7 +68,10 @@ def parse_reason(text: str) -> tuple[str, str, tuple[str, ...], bool]:
         text = text[match.end() :]
     explanation = _EXPLANATION.search(text)
     hints = tuple(_one_line(hint) for hint in _HINT.findall(text))
-    reason = text.splitlines()[0].strip() if text else "unknown"
+    lines = text.splitlines() or ["unknown"]
+    reason = lines[0].strip()
+    if reason.endswith(":") and len(lines) > 1:  # a backend's: "... raised:", and what
+        reason = f"{reason} {lines[1].strip()}"
     return reason, _one_line(explanation[1]) if explanation else "", hints, skips
 
 
@@ -111,9 +114,14 @@ def user_stack(stack: Sequence[Location]) -> tuple[Location, ...]:
     return tuple(stack[start:end])
 
 
+def is_own(file: str) -> bool:
+    """Whether a file belongs to `fullgraph.testing`."""
+    return file.startswith(_OWN + os.sep)
+
+
 def is_machinery(file: str) -> bool:
     """Whether a file belongs to torch (not, say, ``array_api_compat/torch``) or to fullgraph."""
-    if file.startswith(_OWN + os.sep):
+    if is_own(file):
         return True
     torch = sys.modules.get("torch")
     home = os.path.dirname(torch.__file__ or "") if torch is not None else ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType
 
     from fullgraph.testing._dynamo.breaks import Break
@@ -45,6 +46,8 @@ class CallLog:
     """The owner's memory of frames that cannot be compiled; None: leave it to Dynamo."""
     limits: dict[CodeType, Any] | None = None
     """The owner's memory of frames over the recompile limit."""
+    before: Callable[[], None] | None = None
+    """Called before the first line of the call runs, unless no tracing can follow it."""
     ran: list[Specialisation] = field(default_factory=list)
     compiled: list[Specialisation] = field(default_factory=list)
     skipped: list[Break] = field(default_factory=list)
@@ -63,7 +66,17 @@ class CallLog:
 
     def saw_run(self, item: Specialisation) -> None:
         """Hear that compiled code of a specialisation starts."""
+        if self.before is not None:
+            before, self.before = self.before, None
+            if item.breaks or item.resumes:
+                before()
         self.ran.append(item)
+
+    def saw_frame(self) -> None:
+        """Hear that Dynamo looks at a frame: it may trace it, and that may fail."""
+        if self.before is not None:
+            before, self.before = self.before, None
+            before()
 
     def saw_compiled(self, item: Specialisation) -> None:
         """Hear of a new specialisation."""

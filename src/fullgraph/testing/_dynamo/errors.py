@@ -30,8 +30,11 @@ def is_compile_failure(error: BaseException) -> bool:
 
     if isinstance(error, TorchDynamoException):
         return True
+    files = [file for file, _, _ in _frames(error.__traceback__)]
+    if files and files[-1].endswith(os.path.join("torch", "_dynamo", "eval_frame.py")):
+        return True  # raised by torch.compile's own wrapper: no frame was compiled, say
     ending = os.path.join("torch", "_dynamo", "convert_frame.py")
-    return any(file.endswith(ending) for file, _, _ in _frames(error.__traceback__))
+    return any(file.endswith(ending) for file in files)
 
 
 def break_of(error: BaseException) -> Break:

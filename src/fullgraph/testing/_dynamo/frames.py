@@ -17,7 +17,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
-from fullgraph.testing._dynamo.breaks import Break, Location, function_name, is_machinery
+from fullgraph.testing._dynamo.arrays import arrays_kept
+from fullgraph.testing._dynamo.breaks import Break, Location, function_name, is_machinery, is_own
 from fullgraph.testing._dynamo.calls import CallLog, Specialisation, current
 from fullgraph.testing._dynamo.marker import with_marker
 from fullgraph.testing._dynamo.signature import describe_frame, describe_globals
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     import types
     from collections.abc import Callable
 
-WRAPPERS: set[str] = set()
-"""Files whose functions wrap tagged ones, and are no part of any capture."""
+_ADAPTORS = "_adaptors.py"  # its functions stand for what is tested, and are captured with it
 
 
 _MOST_SKIPS = 1024
@@ -97,8 +97,9 @@ def _watched(log: CallLog, frame: Any, convert: Callable[[], Any]) -> Any:
     """Let Dynamo decide about one frame, unless the call's owner knows the answer already."""
     code: types.CodeType = frame.f_code
     module = frame.f_globals.get("__name__", "?")
-    if code.co_filename in WRAPPERS:
-        return _skip_answer()  # the function that it wraps is a frame too
+    if is_own(code.co_filename) and not code.co_filename.endswith(_ADAPTORS):
+        return _skip_answer()  # a wrapper; the function that it wraps is a frame too
+    log.saw_frame()
     limits, skips = log.limits, log.skips
     if limits is not None and code in limits:
         limits[code].tell(log)
@@ -163,7 +164,7 @@ def _traced(
     start = time.perf_counter()
     try:
         config = None if log.skips is None else log.config
-        with compile_lock, tracing(events, guards, config):
+        with compile_lock, tracing(events, guards, config), arrays_kept(frame.f_locals):
             hook = register_bytecode_hook(mark)  # type: ignore[arg-type]
             try:
                 answer = convert()

@@ -49,6 +49,7 @@ class PublicWatcher(AbstractContextManager[None]):
     def __enter__(self) -> None:
         from torch._dynamo import config
 
+        self._log.saw_frame()  # whether a frame will be traced is not known in time
         with contextlib.ExitStack() as stack:
             if self._is_call:  # a block only listens, in all threads
                 stack.enter_context(_one_at_a_time)

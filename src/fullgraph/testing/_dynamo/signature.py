@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _LONGEST = 200
 _DEEPEST = 4
+_PLAIN = (bool, int, float, complex, str, bytes)
+_CONTAINERS = (list, tuple, set, frozenset)
 
 
 def describe_frame(local_values: Mapping[str, Any], *, identities: list[Any] | None = None) -> str:
@@ -58,30 +60,46 @@ def shorten(text: str) -> str:
 
 def describe(value: Any, identities: list[Any] | None = None, depth: int = 0) -> str:
     """Describe one value: tensors and arrays by dtype and shape, Python values by repr."""
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        if type(value).__module__ == "builtins":
-            return repr(value)
-    elif _is_tensor(value):
-        return _describe_tensor(value)
-    elif isinstance(value, list | tuple | set | frozenset) and depth < _DEEPEST:
-        inner = ", ".join(describe(item, identities, depth + 1) for item in value)
-        return f"{type(value).__name__}({inner})"
-    elif isinstance(value, dict) and depth < _DEEPEST:
-        inner = ", ".join(f"{k!r}: {describe(v, identities, depth + 1)}" for k, v in value.items())
-        return f"{{{inner}}}"
-    elif isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+    if value is None or type(value) in _PLAIN:
+        return repr(value)
+    if isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
         name = f"{value.__module__}.{value.__qualname__}"
         return name if identities is None else name + _told_apart(value, identities, depth)
-    elif isinstance(value, types.ModuleType):
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    if isinstance(value, torch.Tensor):
+        return _describe_tensor(value)
+    if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
+        # a NumPy scalar is a value to Dynamo; an array is its dtype and shape
+        text = f"{_kind(value)} {value.dtype}{list(value.shape)}"
+        return f"{text} {value!r}" if isinstance(value, numpy.generic) else text
+    if isinstance(value, _CONTAINERS) and depth < _DEEPEST:
+        inner = ", ".join(describe(item, identities, depth + 1) for item in value)
+        return f"{type(value).__name__}({inner})"
+    if isinstance(value, dict) and depth < _DEEPEST:
+        inner = ", ".join(
+            f"{describe(k, identities, depth + 1)}: {describe(v, identities, depth + 1)}"
+            for k, v in value.items()
+        )
+        return f"{{{inner}}}"
+    if isinstance(value, types.ModuleType):
         return value.__name__
-    elif isinstance(value, types.CellType):
-        if identities is None or depth >= _DEEPEST:
-            return "cell"
-        try:
-            return f"cell({describe(value.cell_contents, identities, depth + 1)})"
-        except ValueError:
-            return "cell()"
-    return _describe_other(value, identities, depth)
+    if isinstance(value, types.CellType):
+        return _describe_cell(value, identities, depth)
+    kind = _kind(value)
+    return kind if identities is None else kind + _told_apart(value, identities, depth)
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _describe_cell(cell: types.CellType, identities: list[Any] | None, depth: int) -> str:
+    if identities is None or depth >= _DEEPEST:
+        return "cell"
+    try:
+        return f"cell({describe(cell.cell_contents, identities, depth + 1)})"
+    except ValueError:  # still empty
+        return "cell()"
 
 
 def _told_apart(value: Any, identities: list[Any], depth: int) -> str:
@@ -100,21 +118,12 @@ def _told_apart(value: Any, identities: list[Any], depth: int) -> str:
     return f"@{id(value):x}"
 
 
-def _is_tensor(value: Any) -> bool:
-    # a class has the attributes of its instances, as descriptors
-    return (
-        not isinstance(value, type)
-        and hasattr(value, "untyped_storage")
-        and hasattr(value, "requires_grad")
-    )
-
-
 def _describe_tensor(value: Any) -> str:
     dtype = str(value.dtype).removeprefix("torch.")
     text = f"{dtype}{list(value.shape)}"
     if str(value.layout) != "torch.strided":
-        return f"{text} {value.layout}"
-    if not value.is_contiguous():
+        text += f" {value.layout}"
+    elif not value.is_contiguous():
         text += f" strides {list(value.stride())}"
     if value.device.type != "cpu":
         text += f" {value.device}"
@@ -122,12 +131,3 @@ def _describe_tensor(value: Any) -> str:
         text += " grad"
     kind = type(value)
     return text if kind.__name__ == "Tensor" else f"{kind.__name__} {text}"
-
-
-def _describe_other(value: Any, identities: list[Any] | None, depth: int) -> str:
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    dtype, shape = getattr(value, "dtype", None), getattr(value, "shape", None)
-    if isinstance(shape, tuple) and dtype is not None:
-        # a NumPy scalar is a value to Dynamo; an array is its dtype and shape
-        return f"{kind} {dtype}{list(shape)}" + (f" {value!r}" if shape == () else "")
-    return kind if identities is None else kind + _told_apart(value, identities, depth)

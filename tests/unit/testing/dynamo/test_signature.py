@@ -87,6 +87,21 @@ def test_a_recursive_object_ends():
     assert describe(thing, [])
 
 
+def test_objects_that_refuse_to_be_read():
+    class Refusing:
+        @property
+        def dtype(self):
+            raise RuntimeError("no")
+
+    class Lazy:
+        def __getattr__(self, name):
+            raise ValueError(name)
+
+    for thing in (Refusing(), Lazy(), torch.Tensor, Refusing):
+        assert describe(thing)
+        assert describe(thing, [])
+
+
 def test_global_state_is_part_of_it():
     with torch.no_grad():
         assert "no grad" in describe_frame({})

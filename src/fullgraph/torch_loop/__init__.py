@@ -1,0 +1,10 @@
+"""Loop adapters for torch: registered by the caller, never by themselves.
+
+Importing this module does not import torch; constructing an adapter does.
+"""
+
+from __future__ import annotations
+
+from fullgraph.torch_loop._construct import torch_compile_loop_adapter
+
+__all__ = ["torch_compile_loop_adapter"]
