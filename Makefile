@@ -31,10 +31,12 @@ format: env
 	$(PY) -m ruff format .
 
 demo: env
+	$(PY) examples/write_a_loop_once.py
 	$(PY) examples/audit_demo.py
 
 bench: env
 	$(PY) benchmarks/testing_overhead.py
+	taskset -c 0 $(PY) benchmarks/loops.py
 
 clean:
 	rm -rf .venv .venv-torch215 .pytest_cache .mypy_cache .ruff_cache

@@ -7,6 +7,7 @@ leaves is weak: it takes the dtype of the first result of the body and keeps tha
 from __future__ import annotations
 
 import functools
+import operator
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import CarryError, InPlaceUpdateError, LoopTypeError, StackedOutputError
@@ -95,7 +96,7 @@ class CarrySpec:
             If structure, shape, dtype or device differ from the carry that went in.
         """
         quick = self.codec.flatten(tree)
-        if quick is not None and all(map(_matches, self.matchers, quick)):
+        if quick is not None and all(map(operator.call, self.matchers, quick)):
             return quick
         leaves, treedef = flatten(tree)
         if treedef != self.treedef and not same_structure(self.tree, tree):
@@ -169,10 +170,6 @@ def _structure_unknown(_: PyTree) -> None:
     return None
 
 
-def _matches(matcher: Callable[[Any], bool], leaf: Any) -> bool:
-    return matcher(leaf)
-
-
 def output_leaf(
     tree: PyTree, index: int, leaf: Any, ops: LeafOps, device: Any, root: str = "y"
 ) -> Array:
@@ -216,7 +213,7 @@ class OutputSpec:
     def accept(self, tree: PyTree, step: int) -> list[Array]:
         """Check the y of a step against the first one and return its leaves as arrays."""
         quick = self.codec.flatten(tree)
-        if quick is not None and all(map(_matches, self.matchers, quick)):
+        if quick is not None and all(map(operator.call, self.matchers, quick)):
             return quick
         leaves, treedef = flatten(tree)
         if treedef != self.treedef and not same_structure(self.tree, tree):

@@ -74,23 +74,29 @@ def _steps(
         spec.codec.unflatten,
         step_codec(plan.row_tree, plan.xs_treedef, ops).unflatten,
     )
+    fits_y, put = outputs.shortcut()
     frozen, token = ops.loans_are_frozen, None
-    lent = ops.lend(carry)[0] if frozen else carry
+    accept, lend, unwritten, keep = spec.accept, ops.lend, ops.unwritten, ops.keep
+    lent = lend(carry)[0] if frozen else carry
     for step, row in zip(plan.order, each_row, strict=True):
         if not frozen:
-            lent, token = ops.lend(carry)
+            lent, token = lend(carry)
         try:
             result = body(build(lent), build_row(row))
         except (TypeError, ValueError, RuntimeError) as error:
             if not ops.write_was_refused(error):
                 raise
             result = _on_copies(body, spec.treedef, plan.xs_treedef, ops, carry, row, error)
-        new, y = split_result(result)
-        leaves = spec.accept(new)
-        outputs.put(step, y)
-        if token is not None and not ops.unwritten(token):
+        new, y = result if type(result) is tuple and len(result) == 2 else split_result(result)
+        leaves = accept(new)
+        if fits_y(y):
+            put(step, y)
+        else:
+            outputs.put(step, y)
+            fits_y, put = outputs.shortcut()
+        if token is not None and not unwritten(token):
             raise in_place_error()
-        lent = carry = list(map(ops.keep, leaves))
+        lent = carry = list(map(keep, leaves))
     return carry, outputs
 
 
