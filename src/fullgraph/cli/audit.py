@@ -178,7 +178,8 @@ def _run(settings: Settings, folder: Path) -> Ended:
         code,
         interrupted or code == _PYTEST_INTERRUPTED,
         spent,
-        None if cpu is None or now is None else now - cpu,
+        # workers that were stopped have not been waited for, and are not counted
+        None if cpu is None or now is None or interrupted else now - cpu,
     )
 
 
