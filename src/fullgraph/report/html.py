@@ -23,6 +23,7 @@ from fullgraph.report.measures import (
     mode_label,
     place,
     status,
+    torch_bug_sites,
 )
 from fullgraph.testing._advice import advice
 from fullgraph.testing._records import Outcome, merge_sites
@@ -225,13 +226,17 @@ def _key(site: BreakSite) -> Key:
     return site.key
 
 
+def _shown(item: FunctionRecord) -> list[BreakSite]:
+    return [*charged_sites(item), *torch_bug_sites(item)]
+
+
 def _site_views(items: Iterable[FunctionRecord], reader: _Reader) -> dict[Key, SiteView]:
     """Return a view of each site, those with most calls first."""
     merged: dict[Key, BreakSite] = {}
     users: dict[Key, dict[str, None]] = {}
     calls: Counter[Key] = Counter()
     for item in items:
-        for site in item.breaks:
+        for site in _shown(item):
             key = _key(site)
             merged.setdefault(key, site)
             calls[key] += site.calls
@@ -297,7 +302,7 @@ def _row(
     present = [item for item in items if item is not None]
     views = tuple(None if item is None else _mode_view(item) for item in items)
     levels = [view.status.level for view in views if view is not None]
-    breaks = merge_sites(site for item in present for site in item.breaks)
+    breaks = merge_sites(site for item in present for site in _shown(item))
     guards = tuple(dict.fromkeys(g for item in present for g in item.recompile_guards))
     return FunctionView(
         name=name,

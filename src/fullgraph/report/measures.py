@@ -33,6 +33,8 @@ USER_BACKEND = "user"
 """Backend of records of a `torch.compile` that is the project's own."""
 
 _COMPILED = (Mode.COMPILE, Mode.FULLGRAPH)
+_RAISING = "Observed exception"
+"""Dynamo's reason where an exception leaves what is compiled."""
 _NOT_ANSWERED = (Outcome.RAISED, Outcome.TORCH_BUG)
 _SHOULD_HAVE_RUN = (Outcome.FRAME_SKIPPED, Outcome.OVER_LIMIT, Outcome.FAILED)
 
@@ -73,8 +75,16 @@ def calls_to_compile(item: FunctionRecord) -> int:
 
 
 def charged_sites(item: FunctionRecord) -> list[BreakSite]:
-    """Return the break sites that are the project's own affair, in order of file and line."""
-    return [site for site in item.breaks if site.torch_bug is None]
+    """Return the break sites that are the project's own affair, in order of file and line.
+
+    Left out are known bugs of torch, and where a call that raises in eager mode too left the graph
+    by its exception: a test of an error message is no graph break.
+    """
+    sites = [site for site in item.breaks if site.torch_bug is None]
+    raised = item.calls.get(Outcome.RAISED, 0)
+    if raised and is_whole(item):
+        return []  # every call that returned was whole, so that only the others can have met them
+    return [site for site in sites if not (site.reason == _RAISING and site.calls <= raised)]
 
 
 def torch_bug_sites(item: FunctionRecord) -> list[BreakSite]:

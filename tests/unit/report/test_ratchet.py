@@ -78,6 +78,23 @@ def test_calls_that_raise_change_neither_coverage_nor_wholeness():
     assert held([function()], [more]).changes == ()
 
 
+def test_an_exception_that_leaves_the_graph_is_no_break():
+    raising = site(7, "Observed exception", calls=2)
+    for others in ([], [site()]):
+        before = function(sites=others)
+        after = function(
+            sites=[*others, raising],
+            calls={Outcome.GRAPH_RAN: 4, Outcome.RAISED: 2},
+            whole=0 if others else 4,
+        )
+        assert held([before], [after]).changes == ()
+
+
+def test_an_exception_in_a_call_that_returns_is_a_break():
+    after = function(sites=[site(7, "Observed exception")], whole=3)
+    assert (Kind.BREAK, True) in kinds(held([function()], [after]))
+
+
 def test_eager_calls_are_not_kept():
     assert entries_of(record(function(mode="eager"))) == {}
 
