@@ -42,7 +42,7 @@ RUNS = {
     "compile": ["--fg-modes=compile"],
     "floor": ["-p", "floor_plugin", "-p", "no:fullgraph"],
     "fullgraph": ["--fg-modes=fullgraph"],
-    "compile -n 2": ["--fg-modes=compile", "-n", "2", "--dist=loadgroup"],
+    "compile -n 2": ["--fg-modes=compile", "-n", "2"],
     "compile dynamic=auto": ["--fg-modes=compile", "--fg-dynamic=auto"],
     "compile limit=8": ["--fg-modes=compile", "--fg-recompile-limit=8"],
     "compile limit=2": ["--fg-modes=compile", "--fg-recompile-limit=2"],

@@ -13,6 +13,7 @@ __all__ = [
     "CompilerNotFoundError",
     "FullGraphError",
     "FullgraphException",
+    "GradientRefusedError",
     "GraphBreakError",
     "InPlaceUpdateError",
     "LoopCaptureError",
@@ -21,11 +22,17 @@ __all__ = [
     "LoopTypeError",
     "MismatchError",
     "MissingBackendError",
+    "NativeBuildError",
+    "NativeCacheWarning",
+    "NativeFallbackWarning",
+    "NativeMemoryError",
+    "NativeRuntimeError",
     "NothingCompiledError",
     "RecompileError",
     "SpecialisationLimitError",
     "StackedOutputError",
     "TorchBugError",
+    "UnsupportedBodyError",
     "UnsupportedLoopError",
     "UntaggableError",
     "UsageError",
@@ -129,3 +136,47 @@ class SpecialisationLimitError(LoopCompilationError):
 
 class UnsupportedLoopError(LoopError, ValueError):
     """An adapter refuses a call before compiling; the message names leaf, rule and bound."""
+
+
+# --- Native loops ---
+
+
+class UnsupportedBodyError(LoopError, TypeError):
+    """A loop body has something that the compiler of native loops cannot express.
+
+    Attributes
+    ----------
+    operation : str
+        What is not supported.
+    line : str
+        The user's line, as ``file:line: code``, where it is known.
+    """
+
+    def __init__(self, message: str, operation: str = "", line: str = "") -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.line = line
+
+
+class GradientRefusedError(LoopError, RuntimeError):
+    """A native loop was given inputs that require gradients, which it cannot give."""
+
+
+class NativeBuildError(LoopCompilationError):
+    """The C compiler failed on a generated loop, or its result cannot be loaded."""
+
+
+class NativeMemoryError(LoopError, MemoryError):
+    """A loop would need more memory than there is; nothing was allocated."""
+
+
+class NativeRuntimeError(LoopError, ArithmeticError, IndexError):
+    """A step divided an integer by zero or indexed outside a tensor."""
+
+
+class NativeCacheWarning(UserWarning):
+    """Compiled loops cannot be kept where they should be."""
+
+
+class NativeFallbackWarning(UserWarning):
+    """A body that cannot be compiled runs as plain Python, because the adapter was told so."""

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import fullgraph
-from fullgraph.errors import UnsupportedLoopError
+from fullgraph.errors import UnsupportedBodyError, UnsupportedLoopError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +34,9 @@ BOUNDED_REFUSALS = {
     "long": "at most 128",
     "namedtuple": "tuples, lists and dicts",
 }
+
+# What the native adapter refuses: a body is captured, and runs once for all steps.
+NATIVE_REFUSALS = {"outer state": "changes Python state outside of it"}
 
 
 class RefusedAsDocumented(Exception):
@@ -106,7 +109,7 @@ class Driver:
         refused = [self.refuses[feature] for feature in features if feature in self.refuses]
         try:
             yield
-        except UnsupportedLoopError as error:
+        except (UnsupportedLoopError, UnsupportedBodyError) as error:
             if not any(re.search(pattern, str(error)) for pattern in refused):
                 raise
             raise RefusedAsDocumented from error
@@ -120,12 +123,19 @@ def _bounded() -> fullgraph.LoopAdapter:
     return torch_compile_loop_adapter()
 
 
-NAMES = ["numpy", "torch", "strict", "jax", "bounded"]
+NAMES = ["numpy", "torch", "strict", "jax", "bounded", "native"]
 
 
 @pytest.fixture(scope="session")
 def _bounded_adapter() -> Any:
     return _bounded()
+
+
+@pytest.fixture(scope="session")
+def _native_adapter() -> Any:
+    from fullgraph.torch_loop import torch_native_loop_adapter
+
+    return torch_native_loop_adapter()
 
 
 @pytest.fixture(params=NAMES)
@@ -143,5 +153,9 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
         adapter = request.getfixturevalue("_bounded_adapter")
         with fullgraph.use_loop_adapter("array_api_compat.torch", adapter):
             yield Driver(name, xp, True, BOUNDED_REFUSALS, compiled=True)
+    elif name == "native":
+        adapter = request.getfixturevalue("_native_adapter")
+        with fullgraph.use_loop_adapter("array_api_compat.torch", adapter):
+            yield Driver(name, xp, False, NATIVE_REFUSALS, compiled=True)
     else:
         yield Driver(name, xp, differentiable=name == "torch")

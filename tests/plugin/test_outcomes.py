@@ -229,13 +229,10 @@ def test_in_place(xp):
 
 
 BUGGY = """
-import torch
+import array_api_extra as xpx
 
-class Holder(torch.nn.Module):
-    pass
-
-def parameter(x):
-    return torch.nn.Parameter(x) * 2
+def first_two(x):
+    return xpx.at(x)[0:2].add(1)
 """
 
 
@@ -243,18 +240,18 @@ def test_known_bugs_pass_or_fail(suite):
     suite.write(
         """
 from array_api_extra.testing import lazy_xp_function
-from LIB import parameter
+from LIB import first_two
 
-lazy_xp_function(parameter)
+lazy_xp_function(first_two)
 
 def test_one(xp):
-    parameter(xp.ones(3))
+    assert first_two(xp.ones(3)).sum() == 5
 """,
         library=BUGGY,
     )
     result = suite.run("--fg-modes=compile,fullgraph", "-k", "torch")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["known torch bug parameter-constructor: 2 calls of 1 function*"])
+    result.stdout.fnmatch_lines(["known torch bug slice-*: 2 calls of 1 function*"])
     result = suite.run("--fg-modes=compile,fullgraph", "--fg-torch-bugs=fail", "-k", "torch")
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["*TorchBugError: *meets a known bug of torch (parameter-*"])
+    result.stdout.fnmatch_lines(["*TorchBugError: *meets a known bug of torch (slice-*"])

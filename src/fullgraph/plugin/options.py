@@ -102,6 +102,10 @@ def add_options(parser: pytest.Parser) -> None:
         "default), or fail",
     )
     add("--fg-report", metavar="FILE.json", help="write what was recorded to this file")
+    _add_settings(parser)
+
+
+def _add_settings(parser: pytest.Parser) -> None:
     parser.addini(
         "fullgraph_fixtures",
         "names of the fixtures that yield an array namespace (default: xp)",

@@ -27,8 +27,11 @@ def call_both(
     kwargs: dict[str, Any],
     *,
     name: str,
+    owner: Callable[..., Any],
 ) -> Any:
     """Call `func`, put back what it changed, call `compiled`, and return what that returned.
+
+    `owner` is the callable that `func` stands for: what it carries is put back too.
 
     Raises
     ------
@@ -42,7 +45,7 @@ def call_both(
     inputs: Any = (args, kwargs)
     if any(isinstance(leaf, Iterator) for leaf in optree.tree_leaves(inputs)):
         return compiled(args, kwargs)  # one call would take what the other needs
-    saved = Snapshot(args, kwargs)
+    saved = Snapshot(args, kwargs, owner)
     expected = arguments = failure = None
     # the compiled call is the one whose warnings the test sees
     with _plain(), warnings.catch_warnings(record=True):

@@ -26,7 +26,9 @@ class AmbientLog(CallLog):
     """
 
     def _add(self, frame: str, outcome: Outcome | None, **what: Any) -> None:
-        name = frame.partition(" resumed at line ")[0]
+        name, resumed, _ = frame.partition(" resumed at line ")
+        if resumed:  # the rest of a call, which was counted when it began
+            outcome, what["whole"] = None, False
         publish(Call(name, Mode.COMPILE, "user", outcome, **what))
 
     def saw_run(self, item: Compiled) -> None:
@@ -35,10 +37,10 @@ class AmbientLog(CallLog):
         ran = Outcome.GRAPH_RAN if item.graphs else Outcome.TRACED_EMPTY
         self._add(
             item.frame,
-            None if item.resumes else ran,
+            ran,
             sites=sites,
             graphs_run=item.graphs,
-            whole=not item.resumes and not sites,
+            whole=not sites,
         )
 
     def saw_compiled(self, item: Compiled) -> None:

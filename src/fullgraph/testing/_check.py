@@ -60,13 +60,15 @@ def check_compiled(
     recompiles : bool or int, optional
         How many recompiles are allowed. Default: any number.
     compare : bool, optional
-        Whether to compare results, and arguments that were changed in place: tree, dtype, shape,
-        device and value. Objects that have neither attributes nor an equality are not compared.
+        Whether to compare results, and what was changed in place (arguments, a module's parameters
+        and buffers, the object of a method): tree, dtype, shape, device and value. Objects that
+        have neither attributes nor an equality are not compared.
     rtol, atol : float, optional
         Tolerances of floating tensors. Default: by dtype, as ``torch.testing.assert_close``.
     grad : bool, optional
-        Whether to compare first gradients too: of the sum of all floating results, with respect to
-        every floating tensor among the arguments, and a module's parameters.
+        Whether to compare first gradients too: of the sum of all floating results (and of real and
+        imaginary parts of complex ones), with respect to every floating tensor among the
+        arguments, and a module's parameters.
     dynamic, config
         As in `compiled`.
 
@@ -86,7 +88,8 @@ def check_compiled(
     MismatchError
         If compiled and eager differ; also if one raises and the other does not.
     UsageError
-        If an argument is not one that is accepted, or one of `args` is a one-shot iterator.
+        If an argument is not one that is accepted, one of `args` is a one-shot iterator, or `func`
+        returns one (a generator function apart, which is run to its end).
 
     Notes
     -----
@@ -105,6 +108,14 @@ def check_compiled(
         raise UsageError(
             "check_compiled compares with eager already: mode is 'compile' or 'fullgraph'"
         )
+    if not isinstance(args, tuple | list):
+        raise UsageError(
+            f"args is a {type(args).__name__}: give the arguments as a tuple or list, "
+            "check_compiled(func, (x,)) for a single one"
+        )
+    for option, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None and not _is_tolerance(value):
+            raise UsageError(f"{option}={value!r} is not accepted: give a number >= 0, or None")
     torch_release()
     from fullgraph.testing._both import Both
 
@@ -144,6 +155,10 @@ def _refuse_iterators(tree: Any) -> None:
                 f"argument{''.join(f'[{entry!r}]' for entry in path)} is a {type(leaf).__name__}, "
                 "which can be run through only once, and check_compiled calls twice: give a list"
             )
+
+
+def _is_tolerance(value: object) -> bool:
+    return isinstance(value, int | float) and value >= 0
 
 
 def _said(error: BaseException | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import sys
 import types
@@ -16,18 +17,44 @@ from fullgraph.testing._snapshot import slot_names
 __all__ = ["assert_same", "copied"]
 
 
-def copied(tree: Any) -> Any:
-    """Return `tree` with its tensors and arrays copied, detached from what happens to them next."""
+_DEEPEST = 32
+"""Objects in objects in objects: what lies deeper is compared as what it is then."""
 
-    def copy_leaf(leaf: Any) -> Any:
+
+class _Object:
+    """What an object held when it was copied, by name of the attribute; "" for a container."""
+
+    __slots__ = ("kind", "parts")
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+        self.parts: dict[str, Any] = {}
+
+
+def copied(tree: Any) -> Any:
+    """Return `tree` as it is now, whatever happens to its tensors, arrays and objects next."""
+    met: dict[int, tuple[Any, _Object]] = {}  # keeps alive what an identity stands for
+
+    def copy_tree(tree: Any, depth: int) -> Any:
+        return optree.tree_map(lambda leaf: copy_leaf(leaf, depth), tree, none_is_leaf=True)
+
+    def copy_leaf(leaf: Any, depth: int) -> Any:
         if isinstance(leaf, torch.Tensor):
             return leaf.detach().clone().requires_grad_(leaf.requires_grad)
         numpy = sys.modules.get("numpy")
         if numpy is not None and isinstance(leaf, numpy.ndarray):
             return leaf.copy()
-        return leaf
+        if id(leaf) in met:
+            return met[id(leaf)][1]
+        parts = _parts(leaf) if depth < _DEEPEST else None
+        if parts is None:
+            return leaf
+        copy = _Object(type(leaf))
+        met[id(leaf)] = leaf, copy
+        copy.parts.update({name: copy_tree(part, depth + 1) for name, part in parts.items()})
+        return copy
 
-    return optree.tree_map(copy_leaf, tree, none_is_leaf=True)
+    return copy_tree(tree, 0)
 
 
 def assert_same(
@@ -79,13 +106,15 @@ class _Comparison:
         return None
 
     def leaves(self, actual: Any, expected: Any, where: str) -> str | None:
-        if type(actual) is type(expected) and (id(actual), id(expected)) not in self._met:
-            mine, theirs = _attributes(actual), _attributes(expected)
-            if mine is not None and theirs is not None and not _is_plain(actual):
+        if actual is expected:
+            return None
+        if _type(actual) is _type(expected):
+            if (id(actual), id(expected)) in self._met:
+                return None  # a structure that contains itself
+            mine, theirs = _parts(actual), _parts(expected)
+            if mine is not None and theirs is not None:
                 self._met.add((id(actual), id(expected)))
                 return self._objects(mine, theirs, where)
-        elif type(actual) is type(expected):
-            return None  # a structure that contains itself
         problem = _difference(actual, expected, self._rtol, self._atol)
         return problem and f"compiled and eager differ in {where}: {problem}"
 
@@ -96,18 +125,36 @@ class _Comparison:
                 f"compiled has attributes {sorted(mine)}, eager {sorted(theirs)}"
             )
         for key in mine:
-            if problem := self.trees(mine[key], theirs[key], f"{where}.{key}"):
+            place = f"{where}.{key}" if key else where
+            if problem := self.trees(mine[key], theirs[key], place):
                 return problem
         return None
 
 
-def _attributes(value: Any) -> dict[str, Any] | None:
-    """Return an object's attributes and slots; None if it has neither."""
+def _type(value: Any) -> type:
+    return value.kind if isinstance(value, _Object) else type(value)
+
+
+def _parts(value: Any) -> dict[str, Any] | None:
+    """Return what is compared of an object: attributes, slots, items; None if it has none."""
+    if isinstance(value, _Object):
+        return value.parts
+    if _is_plain(value):
+        return None
     attributes = getattr(value, "__dict__", None)
     found = dict(attributes) if isinstance(attributes, dict) else {}
     names = slot_names(value)
     found.update({name: getattr(value, name) for name in names if hasattr(value, name)})
+    for base in (dict, list, tuple, set, frozenset, collections.deque):
+        if isinstance(value, base) and type(value) is not base:  # a leaf to optree
+            return {**found, "": base(value)}
     return found if names or isinstance(attributes, dict) else None
+
+
+_PLAIN = (
+    *(torch.Tensor, torch.Size, bool, int, float, complex, str, bytes),
+    *(type, types.FunctionType, types.ModuleType),
+)
 
 
 def _is_plain(value: Any) -> bool:
@@ -116,7 +163,7 @@ def _is_plain(value: Any) -> bool:
     arrays = (numpy.ndarray, numpy.generic) if numpy is not None else ()
     return isinstance(
         value,
-        (torch.Tensor, bool, int, float, complex, str, bytes, type, types.FunctionType, *arrays),
+        (*_PLAIN, *arrays),
     )
 
 
@@ -124,7 +171,7 @@ def _difference(actual: Any, expected: Any, rtol: float | None, atol: float | No
     """Say how two leaves differ; None if they do not."""
     if isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor):
         return _tensor_difference(actual, expected, rtol, atol)
-    if type(actual) is not type(expected):
+    if _type(actual) is not _type(expected):
         return f"compiled is a {_kind(actual)}, eager a {_kind(expected)}"
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(actual, numpy.ndarray | numpy.generic):
@@ -174,8 +221,8 @@ def _array_equal(actual: Any, expected: Any, rtol: float | None, atol: float | N
 
 def _object_difference(actual: Any, expected: Any) -> str | None:
     """Compare two objects of one type, without attributes, by their equality if they have one."""
-    if actual is expected or isinstance(actual, type):
-        return None if actual is expected else f"compiled {actual!r}, eager {expected!r}"
+    if isinstance(actual, type | types.ModuleType):  # and the other is not the same
+        return f"compiled {actual!r}, eager {expected!r}"
     if "__eq__" not in {name for cls in type(actual).__mro__[:-1] for name in vars(cls)}:
         return None  # nothing to compare them by
     try:
@@ -186,4 +233,5 @@ def _object_difference(actual: Any, expected: Any) -> str | None:
 
 
 def _kind(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    kind = _type(value)
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")

@@ -40,9 +40,10 @@ class CompiledFunction:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function, compiled."""
-        from torch.compiler import is_compiling
+        # Not `is_compiling`, which is true in all threads while one of them compiles.
+        from torch.compiler import is_dynamo_compiling
 
-        if is_compiling():  # an outer capture takes the function itself
+        if is_dynamo_compiling():  # an outer capture takes the function itself
             return self.__wrapped__(*args, **kwargs)
         return self._call(args, kwargs)
 

@@ -199,7 +199,7 @@ def _replace(undo: contextlib.ExitStack, target: Target, replacement: Any) -> No
 # One compiled object per function and mode for the whole run: compiling anew in each test costs
 # 2.5 times as much. By identity, since callables may be unhashable or compare as they like; the
 # compiled object keeps the function alive, so that an identity is never reused.
-_calls: dict[tuple[int, Mode, Budget, CallOptions], CompiledCall] = {}
+_calls: dict[tuple[int, str, Mode, Budget, CallOptions], CompiledCall] = {}
 _calls_lock = threading.Lock()
 
 
@@ -207,7 +207,8 @@ def _call_of(func: Any, tag: Tag, mode: Mode, name: str) -> CompiledCall:
     from fullgraph.testing._torch_call import CompiledCall, Settings
 
     options, budget = _options, budget_for(tag, name)
-    key = (id(func), mode, budget, options)
+    # by name too: a method may be tagged for two classes that inherit it
+    key = (id(func), name, mode, budget, options)
     with _calls_lock:
         if key not in _calls:
             settings = Settings(
@@ -256,9 +257,9 @@ def _wrapper_of(target: Target, call: CompiledCall) -> Any:
 
     @functools.wraps(func)
     def method(*args: Any, **kwargs: Any) -> Any:
-        from torch.compiler import is_compiling
+        from torch.compiler import is_dynamo_compiling
 
-        if is_compiling():
+        if is_dynamo_compiling():  # see CompiledFunction.__call__
             return func(*args, **kwargs)
         return call(args, kwargs)
 

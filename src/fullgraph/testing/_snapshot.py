@@ -226,13 +226,29 @@ def _without_repeats(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def _same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
+    if one.layout is not torch.strided or one.shape != two.shape or one.dtype != two.dtype:
+        return one.layout is not torch.strided  # no NumPy view of it, no `.data` to write into
+    flat = (_flat_bytes(one), _flat_bytes(two))
+    return torch.equal(*flat)
+
+
+def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8)
+
+
 def _restore_tensor(tensor: torch.Tensor, saved: tuple[int | None, torch.Tensor | None]) -> None:
     version, copy = saved
-    if copy is None or (version is not None and _version(tensor) == version):
+    if copy is None:
         return
     # in this order: leaving inference mode switches gradients on
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         part = _without_repeats(tensor)
+        # A write through `.data` or a NumPy view does not count; copying back does, and autograd
+        # may have saved the tensor, so what has not changed is left alone.
+        if version is not None and _version(tensor) == version and _same_bits(part, copy):
+            return
         if part.shape == copy.shape:
             part.copy_(copy)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -163,14 +164,16 @@ class CompiledCall:
         self._whole = _Engine(target, self._name, self._settings, fullgraph=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remade, (
-            self._func,
-            self._mode,
-            self._budget,
-            self._settings,
-            self._strict,
-            self._name,
+        again = functools.partial(
+            CompiledCall,
+            budget=self._budget,
+            settings=self._settings,
+            strict=self._strict,
+            compare=self._compare,
+            fail_on_torch_bugs=self._fail_on_torch_bugs,
+            name=self._name,
         )
+        return again, (self._func, self._mode)
 
     @property
     def record(self) -> FunctionRecord:
@@ -194,7 +197,9 @@ class CompiledCall:
         with in_progress(self._name):
             if self._compare:
                 func = self._breaking.func  # a generator function, run to its end
-                result = call_both(func, self._attempt, args, kwargs, name=self._name)
+                result = call_both(
+                    func, self._attempt, args, kwargs, name=self._name, owner=self._func
+                )
             else:
                 result = self._attempt(args, kwargs)
         return iter(result) if self._lazy else result
@@ -228,17 +233,6 @@ class CompiledCall:
                 raise RecompileError(recompile_message(self._name, recompiles, most, guards))
 
 
-def _remade(
-    func: Callable[..., Any],
-    mode: Mode,
-    budget: Budget,
-    settings: Settings,
-    strict: bool,
-    name: str,
-) -> CompiledCall:
-    return CompiledCall(func, mode, budget=budget, settings=settings, strict=strict, name=name)
-
-
 class _Attempt:
     """One call, through as many engines as it takes."""
 
@@ -252,7 +246,7 @@ class _Attempt:
         """Call the function itself."""
         try:
             result = self._owner._func(*self._args, **self._kwargs)  # noqa: SLF001
-        except Exception:
+        except BaseException:  # pytest.skip in the function, say
             self._finish(Outcome.RAISED)
             raise
         self._finish(outcome)
@@ -293,7 +287,13 @@ class _Attempt:
         log = engine.new_log()
         log.before = self._save
         self._logs.append(log)
-        return engine(log, self._args, self._kwargs)
+        try:
+            return engine(log, self._args, self._kwargs)
+        except Exception:
+            raise  # the caller finds out whose it is
+        except BaseException:  # KeyboardInterrupt, or pytest.skip in the function
+            self._finish(Outcome.RAISED)
+            raise
 
     def _save(self) -> None:
         # Of whole compiled code nothing is traced after it has started, so that a failure to trace
@@ -334,7 +334,7 @@ class _Attempt:
         push(bystander)  # tagged functions that it calls stay plain
         try:
             result = owner._breaking.func(*self._args, **self._kwargs)  # noqa: SLF001
-        except Exception:
+        except BaseException:
             self._finish(Outcome.RAISED)
             raise
         finally:

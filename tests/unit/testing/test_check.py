@@ -145,8 +145,10 @@ def test_disabled_dynamo_never_passes(mode, how):
             check_compiled(func, (x(),), mode=mode, graph_breaks=mode == "compile")
         if mode == "compile":
             assert isinstance(caught.value, NothingCompiledError)
-        call = compiled(func, mode=mode)
-        assert torch.equal(call(x()), x() + 1)
+        call = compiled(lambda v, ran: ran.append(1) or v + 1, mode=mode)
+        ran = []
+        assert torch.equal(call(x(), ran), x() + 1)
+        assert ran == [1]  # and not once more in a replay
         assert call.record.calls == {Outcome.FRAME_SKIPPED: 1}
         assert call.record.whole == 0
 
@@ -393,3 +395,110 @@ def test_attributes_of_arguments_are_compared_and_put_back():
     check_compiled(f, (box, x()))
     assert box.n == 1
     assert np.array_equal(box.v.numpy(), np.arange(4) + 1)
+
+
+# --- What used to pass unseen ---
+
+
+class Counter:
+    def __init__(self):
+        self.count, self.total = 0, torch.zeros(4)
+
+    def by_number(self, v):
+        self.count += 1 if compiling() else 2
+        return v * 2
+
+    def by_tensor(self, v):
+        self.total += 1 if compiling() else 2
+        return v * 2
+
+
+class Buffered(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, v):
+        self.mean += 1 if compiling() else 2
+        return v * 2
+
+
+def test_what_a_call_leaves_in_objects_is_compared():
+    def changes(counter, v):
+        return counter.by_tensor(v)
+
+    with pytest.raises(MismatchError, match=r"argument\[0\]\[0\]\.total"):
+        check_compiled(changes, (Counter(), x()))
+    with pytest.raises(MismatchError, match=r"state\.count: compiled 1, eager 2"):
+        check_compiled(Counter().by_number, (x(),))
+    with pytest.raises(MismatchError, match=r"state\['mean'\]"):
+        check_compiled(Buffered(), (x(),))
+
+
+def test_items_of_container_subclasses_are_compared():
+    class Items(list):
+        pass
+
+    class Named(dict):
+        pass
+
+    def as_list(v):
+        return Items([v * (2 if compiling() else 3)])
+
+    def as_dict(v):
+        return Named(a=v * (2 if compiling() else 3))
+
+    with pytest.raises(MismatchError, match=r"result\[0\]"):
+        check_compiled(as_list, (x(),), mode="compile", graph_breaks=True)
+    with pytest.raises(MismatchError, match=r"result\['a'\]"):
+        check_compiled(as_dict, (x(),), mode="compile", graph_breaks=True)
+
+
+def test_functions_that_return_one_shot_iterators_are_refused():
+    def lazily(v):
+        return map(float_in_for, [v, v])
+
+    with pytest.raises(UsageError, match=r"lazily returns a map, whose items .* return a list"):
+        check_compiled(lazily, (x(),))
+
+
+def test_generator_functions_are_compared_item_by_item():
+    def items(v):
+        for i in range(2):
+            yield v * (i + compiling())
+
+    def same(v):
+        for i in range(2):
+            yield v * i
+
+    assert check_compiled(same, (x(),)).functions[0].graphs_run
+    with pytest.raises(MismatchError, match=r"result\[0\]"):
+        check_compiled(items, (x(),))
+
+
+@pytest.mark.parametrize("namespace", [torch, np], ids=["torch", "numpy"])
+@pytest.mark.filterwarnings("error")
+def test_a_module_among_the_arguments(namespace):
+    def f(v, xp):
+        return v * int(xp.float32 is not None)
+
+    check_compiled(f, (x(), namespace))
+
+
+def test_gradient_of_complex_results():
+    def f(v):
+        nothing = v - v.detach()
+        return torch.complex(v, v + nothing * (3 if compiling() else 4))
+
+    with pytest.raises(MismatchError, match=r"gradient\[0\]"):
+        check_compiled(f, (x(),), grad=True)
+    check_compiled(lambda v: torch.complex(v, v).conj(), (x(),), grad=True)
+
+
+def test_arguments_that_are_no_sequence_are_refused():
+    with pytest.raises(UsageError, match=r"args is a Tensor: .* check_compiled\(func, \(x,\)\)"):
+        check_compiled(lambda v: v, x()[:1])
+    with pytest.raises(UsageError, match="rtol=-1 is not accepted"):
+        check_compiled(lambda v: v, (x(),), rtol=-1)
+    with pytest.raises(UsageError, match="atol='a' is not accepted"):
+        check_compiled(lambda v: v, (x(),), atol="a")

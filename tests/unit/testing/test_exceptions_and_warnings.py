@@ -297,3 +297,15 @@ def test_handlers_of_pytest_are_back_on_the_trace_logger():
     before = list(logger.handlers)
     check_compiled(lambda v: v + 1, (x(),))
     assert logger.handlers == before
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_exceptions_beyond_exception_are_counted(mode):
+    def f(v):
+        pytest.skip("not today")
+        return v
+
+    call = compiled(f, mode=mode)
+    with pytest.raises(pytest.skip.Exception, match="not today"):
+        call(torch.ones(2))
+    assert call.record.calls == {Outcome.RAISED: 1}

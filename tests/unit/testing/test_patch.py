@@ -544,3 +544,18 @@ def test_budget_of_the_outer_function_counts_the_inner_ones_breaks(module_of, re
 
 def test_the_registry_keeps_functions_apart():
     assert all(key[1] in Mode for key in patch_module._calls)
+
+
+def test_method_inherited_by_two_tagged_classes_has_two_records(module_of, request_for):
+    module = module_of(SOURCE + "\n    class R(P):\n        pass\n")
+    lazy_xp_function((module.Q, "m"))
+    lazy_xp_function((module.R, "m"))
+    with (
+        record() as recording,
+        patch_lazy_xp_functions(request_for(module), xp=torch, mode="compile"),
+    ):
+        module.R().m(x())
+    (ran,) = recording.record.functions
+    assert ran.name.endswith(":R.m")
+    (unreached,) = recording.record.unreached
+    assert unreached.endswith(":Q.m")

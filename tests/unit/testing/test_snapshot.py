@@ -294,3 +294,24 @@ def test_check_compiled_gives_both_calls_the_same_state():
     v, items = torch.zeros(3), []
     check_compiled(f, (v, items))
     assert items == [1]  # as one call leaves it
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda v: v.data.add_(1),
+        lambda v: v.detach().numpy().__iadd__(1),
+    ],
+    ids=["data", "numpy view"],
+)
+def test_writes_that_no_version_counts(write):
+    value = torch.arange(3.0, requires_grad=True)
+    roundtrip(value, write)
+    assert value.tolist() == [0, 1, 2]
+
+
+def test_unchanged_tensors_are_not_written_to():
+    value = torch.tensor([1.0, float("nan")]).conj()
+    version = value._version
+    roundtrip(value, lambda _: None)
+    assert value._version == version

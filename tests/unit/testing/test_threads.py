@@ -67,7 +67,8 @@ def test_one_function(mode, backend):
     found = call.record
     assert found.calls == {Outcome.GRAPH_RAN: THREADS * CALLS}
     assert found.whole == found.graphs_run == THREADS * CALLS
-    assert found.compiles == THREADS
+    # Two threads that meet the same inputs at once may both compile: torch asks before it waits.
+    assert len({item.signature for item in found.specialisations}) == THREADS
     assert not found.breaks
 
 

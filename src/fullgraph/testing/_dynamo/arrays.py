@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _DEEPEST = 3
+_OPAQUE = (
+    *(str, bytes, int, float, complex, type(None), type),
+    *(types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
+)
 
 
 @contextlib.contextmanager
@@ -30,19 +35,20 @@ def arrays_kept(values: Mapping[str, Any]) -> Iterator[None]:
 
 def _arrays(value: Any, depth: int, seen: set[int]) -> Iterator[Any]:
     numpy = sys.modules.get("numpy")
-    if numpy is None or depth > _DEEPEST or id(value) in seen:
+    kind = type(value)  # not isinstance, which may ask an object of the user's for its class
+    if numpy is None or depth > _DEEPEST or issubclass(kind, _OPAQUE) or id(value) in seen:
         return
     seen.add(id(value))
-    if isinstance(value, numpy.ndarray):
+    if issubclass(kind, numpy.ndarray):
         if value.flags.writeable:
             yield value
-    elif isinstance(value, list | tuple | set):
+    elif issubclass(kind, list | tuple | set):
         for item in value:
             yield from _arrays(item, depth + 1, seen)
-    elif isinstance(value, dict):
+    elif issubclass(kind, dict):
         for item in list(value.values()):
             yield from _arrays(item, depth + 1, seen)
-    elif not isinstance(value, type):
+    else:
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             yield from _arrays(attributes, depth, seen)

@@ -56,6 +56,7 @@ class PublicWatcher(AbstractContextManager[None]):
                 stack.enter_context(config.patch(**self._log.config))
                 stack.enter_context(quiet_logs())
                 stack.enter_context(quiet_notices())
+            self._traced_before = _frames_traced()
             hear_break = hear_breaks(self._breaks)
             stack.enter_context(LogTap(BREAK_LOGGER, lambda text: self._mine(hear_break, text)))
             stack.enter_context(failed_guards(self._guards))
@@ -71,36 +72,55 @@ class PublicWatcher(AbstractContextManager[None]):
 
     def __exit__(self, *_: object) -> None:
         self._undo.close()
+        if not self._is_call:
+            self._tell_block()
+            return
         memory: dict[Any, Any] = self._log.skips if self._log.skips is not None else {}
-        alive: list[Any] = []
+        alive: list[Any] = []  # what the signature tells apart by address must keep it
         signature = describe(self._inputs, identities=alive)
-        compiled = self._log.graphs_compiled > 0 or bool(self._breaks)
-        if compiled:
-            self._remember(memory, signature)
+        if self._log.graphs_compiled > 0 or self._breaks or _frames_traced() > self._traced_before:
+            memory[signature] = self._compiled(), alive
         known = memory.get(signature)
-        items = [known] if known is not None else list(memory.values())
-        for item in items:
-            self._log.saw_run(item) if self._log.graphs_run else self._tell_skips(item)
+        for item, _ in [known] if known is not None else list(memory.values()):
+            self._log.saw_run(item) if self._log.graphs_run else self._tell_nothing_ran(item)
         if self._limits and self._log.limits is not None:
             self._log.limits[self._name] = self._limits[0]  # type: ignore[index]
         if self._log.limits and not self._log.graphs_run:
             where = Location("?", 0, self._name.rpartition(":")[2])
             self._log.saw_limit(self._name, Break(where, "recompile limit exceeded"))
 
-    def _remember(self, memory: dict[Any, Any], signature: str) -> None:
+    def _compiled(self) -> Specialisation:
         item = Specialisation(self._name, False, shorten(describe(self._inputs)))
         item.guard = self._guards[0] if self._guards else None
         item.breaks.extend(self._breaks)
         item.graphs = self._log.graphs_compiled
-        memory[signature] = item
         if item.graphs:
             self._log.saw_compiled(item)
+        return item
 
-    def _tell_skips(self, item: Specialisation) -> None:
+    def _tell_nothing_ran(self, item: Specialisation) -> None:
         for event in item.breaks:
             if event.skips_frame:
                 self._log.saw_skip(self._name, event)
+        if not item.breaks:
+            self._log.saw_nothing(self._name, tensors=True)
+
+    def _tell_block(self) -> None:
+        """Report the breaks of the user's own torch.compile; calls and graphs are not known."""
+        for event in self._breaks:
+            function = (event.callers[0] if event.callers else event.where).function
+            frame = f"?:{function} resumed at line {event.where.line} (heard)"
+            item = Specialisation(frame, True, "")
+            item.breaks.append(event)
+            self._log.saw_run(item)
 
     def _hear_limit(self, text: str) -> None:
         if "hit config" in text and "limit" in text:
             self._limits.append(text)
+
+
+def _frames_traced() -> int:
+    """Return how many frames Dynamo has traced to their end, those without a graph too."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["frames"]["ok"])

@@ -22,19 +22,25 @@ if TYPE_CHECKING:
 
 _HELPERS = "array_api_compat.common._helpers"
 
+_known: tuple[int, list[Any]] = (0, [])
+"""How many modules were loaded when the functions were looked for, and those found."""
+
 enabled = True
 """Tests set this to False to compare."""
 
 
 def _helper_functions() -> list[Any]:
     """Return `_issubclass_fast` of array-api-compat and of every vendored copy that is loaded."""
-    found = []
-    for name, module in list(sys.modules.items()):
-        if name.endswith(_HELPERS):
-            function = getattr(getattr(module, "_issubclass_fast", None), "__wrapped__", None)
-            if function is not None:
-                found.append(function)
-    return found
+    global _known
+    if _known[0] != len(sys.modules):  # looking through thousands of names takes milliseconds
+        found = []
+        for name, module in list(sys.modules.items()):
+            if name.endswith(_HELPERS):
+                function = getattr(getattr(module, "_issubclass_fast", None), "__wrapped__", None)
+                if function is not None:
+                    found.append(function)
+        _known = len(sys.modules), found
+    return _known[1]
 
 
 @contextlib.contextmanager

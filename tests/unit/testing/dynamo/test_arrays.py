@@ -1,6 +1,7 @@
 # ruff: noqa: PT012
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -29,12 +30,20 @@ def test_in_place_operation_on_an_array_happens_once(mode):
         check_compiled(adds, (np.zeros(2), torch.zeros(2)), mode="compile", graph_breaks=True)
 
 
+class Odd:
+    @property
+    def __class__(self):
+        raise RuntimeError("asked for its class")
+
+
 def test_what_is_kept():
     inside = {
         "list": [np.zeros(2)],
         "dict": {"k": np.zeros(2)},
         "object": SimpleNamespace(a=np.zeros(2)),
         "fixed": np.zeros(2),
+        "module": sys,
+        "odd": Odd(),
     }
     inside["fixed"].flags.writeable = False
     with pytest.raises(ValueError, match="stop"), arrays_kept(inside):

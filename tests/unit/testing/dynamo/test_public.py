@@ -143,7 +143,6 @@ def test_exceptions_limits_and_no_tensors():
         with pytest.raises(ValueError, match="mine"):
             call(x())
     assert call.record.calls == {Outcome.RAISED: 2}
-    assert call(x) if False else True
     numbers = compiled(lambda n: n + 1)
     assert numbers(1) == 2
     assert numbers.record.calls == {Outcome.NO_TENSOR: 1}
@@ -156,8 +155,16 @@ def test_exceptions_limits_and_no_tensors():
 
 def test_empty_graphs():
     call = compiled(lambda v: v.shape)
-    assert call(x()) == (4,)
-    assert call.record.calls == {Outcome.TRACED_EMPTY: 1}
+    for _ in range(2):
+        assert call(x()) == (4,)
+    assert call.record.calls == {Outcome.TRACED_EMPTY: 2}
+
+
+def test_disabled_dynamo():
+    call = compiled(whole)
+    with torch.compiler.set_stance("force_eager"):
+        call(x())
+    assert call.record.calls == {Outcome.FRAME_SKIPPED: 1}
 
 
 def test_threads_inside_a_block_do_not_wait_for_it():

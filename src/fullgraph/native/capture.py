@@ -1,0 +1,301 @@
+"""A loop body, as Dynamo hands it over, becomes loop IR.
+
+What Dynamo captures is one step: it never sees the number of steps. Marks show which values of the
+captured graph are the carry, the row of xs, the new carry and the y; a mark also cuts aliasing, so
+that one tensor used for two leaves is two values of the loop. torch then removes mutation and
+decomposes what the operation table has no rule for.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fullgraph.errors import GradientRefusedError
+from fullgraph.native.convert import Converter, origin_of, refusal
+from fullgraph.native.ir import InvalidIRError, Loop, verify
+from fullgraph.native.ops import canonical_name, rules
+
+__all__ = ["Captured", "lower", "mark"]
+
+_LIBRARY = torch.library.Library("fullgraph", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("mark(Tensor value, str role, int index) -> Tensor")  # type: ignore[no-untyped-call]
+
+
+def _fake_mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
+    del role, index
+    return torch.empty(value.shape, dtype=value.dtype, device=value.device)
+
+
+def _copy_mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
+    del role, index
+    return value.clone(memory_format=torch.contiguous_format)
+
+
+def refuse_gradient(ctx: object, *grads: object) -> None:
+    """Raise where somebody differentiates through a native loop.
+
+    Raises
+    ------
+    GradientRefusedError
+        Always.
+    """
+    del ctx, grads
+    raise GradientRefusedError(
+        "native loops have no gradients yet. Call the compiled function under torch.no_grad(), "
+        "detach its inputs, or use another adapter for training"
+    )
+
+
+torch.library.register_fake("fullgraph::mark", _fake_mark, lib=_LIBRARY)
+torch.library.register_autograd("fullgraph::mark", refuse_gradient, lib=_LIBRARY)
+_LIBRARY.impl("mark", _copy_mark, "CPU")  # type: ignore[no-untyped-call]
+_MARK = torch.ops.fullgraph.mark.default
+# Dead code elimination must keep the marks of inputs that a body ignores.
+torch.fx.node.has_side_effect(_MARK)
+torch.fx.node.has_side_effect(torch.ops.fullgraph.mark)
+
+
+def mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
+    """Mark a leaf while a body is captured: role ``carry``, ``x``, ``new`` or ``y``."""
+    result: torch.Tensor = torch.ops.fullgraph.mark(value, role, index)
+    return result
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A loop, and where its inputs are among the arguments of the captured graph.
+
+    Attributes
+    ----------
+    loop : Loop
+        The loop; its carry and xs are in the order of their marks.
+    carry, consts : tuple of int
+        Positions in the graph's arguments; `consts` only those of the first inputs of
+        ``loop.consts``, the rest are `constants`.
+    constants : list of Tensor
+        Tensors the body creates from Python values, kept alive here.
+    outputs : tuple of int
+        For each output of the graph its number among new carry and ys.
+    sources : tuple of str
+        Python expressions of `carry` and `consts` over the caller's frame (``L``, ``G``), or
+        nothing where Dynamo has no plain expression for one of them.
+    """
+
+    loop: Loop
+    carry: tuple[int, ...]
+    consts: tuple[int, ...]
+    constants: list[torch.Tensor]
+    outputs: tuple[int, ...]
+    sources: tuple[str, ...] = ()
+
+
+def lower(gm: torch.fx.GraphModule) -> Captured:
+    """Return the loop of a captured step.
+
+    Raises
+    ------
+    UnsupportedBodyError
+        Something has no rule, with operation, shape and line.
+    GradientRefusedError
+        An input requires grad while gradients are on.
+    InPlaceUpdateError
+        The body writes into its carry or x.
+    """
+    marks = {(n.args[1], n.args[2]): n for n in gm.graph.nodes if _is_mark(n)}
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    for node in placeholders:
+        _check_input(node)
+    carry = [marks["carry", i] for i in range(_count(marks, "carry"))]
+    xs = [marks["x", i] for i in range(_count(marks, "x"))]
+    position = {n: i for i, n in enumerate(placeholders)}
+    for node in carry:
+        if node.args[0] not in position:
+            raise InvalidIRError(f"{node} marks {node.args[0]}, which is no argument")
+    traced = _step_graph(gm, marks, carry, xs, placeholders)
+    builder = Converter(traced)
+    loop = builder.loop(len(carry), len(xs))
+    verify(loop)
+    return Captured(
+        loop,
+        tuple(position[n.args[0]] for n in carry),
+        tuple(builder.used_consts),
+        builder.constants,
+        _outputs(gm, len(carry)),
+        _sources([*(n.args[0] for n in carry), *(placeholders[i] for i in builder.used_consts)]),
+    )
+
+
+_PLAIN_SOURCE = re.compile(r"""[LG](\['\w+'\]|\[\d+\]|\.__closure__|\.cell_contents)+""")
+
+
+def _sources(nodes: list[Any]) -> tuple[str, ...]:
+    names: list[str] = []
+    for node in nodes:
+        source = getattr(node.meta.get("grapharg"), "source", None)
+        name = getattr(source, "name", "")
+        text = name() if callable(name) else name
+        if not isinstance(text, str) or not _PLAIN_SOURCE.fullmatch(text):
+            return ()
+        names.append(text)
+    return tuple(names)
+
+
+def _is_mark(node: torch.fx.Node) -> bool:
+    return node.op == "call_function" and node.target in (_MARK, torch.ops.fullgraph.mark)
+
+
+def _count(marks: dict[Any, torch.fx.Node], role: str) -> int:
+    return sum(1 for found, _ in marks if found == role)
+
+
+def _check_input(node: torch.fx.Node) -> None:
+    value = node.meta.get("example_value")
+    source = str(getattr(node.meta.get("grapharg"), "source", node.name))
+    if not isinstance(value, torch.Tensor):
+        raise refusal(
+            f"a closed-over value of type {type(value).__name__}",
+            "",
+            "Close over tensors, numbers and functions of them",
+        )
+    if value.requires_grad and torch.is_grad_enabled():
+        raise GradientRefusedError(
+            "an input of the loop requires grad, and native loops have no gradients yet. Call it "
+            "under torch.no_grad(), detach the input, or use another adapter for training"
+        )
+    if value.device.type != "cpu":
+        raise refusal(f"a tensor is on {value.device}", "", "Native loops run on the CPU")
+    if value.layout is not torch.strided:
+        raise refusal(f"a tensor is {value.layout}", "", f"Make {source} dense before the loop")
+
+
+def _outputs(gm: torch.fx.GraphModule, carries: int) -> tuple[int, ...]:
+    output = next(n for n in gm.graph.nodes if n.op == "output")
+    result: list[int] = []
+    for value in output.args[0]:
+        if not (isinstance(value, torch.fx.Node) and _is_mark(value)):
+            raise refusal(
+                "it changes Python state outside of it",
+                "",
+                "Return what should be kept as carry or y",
+            )
+        role, index = value.args[1], value.args[2]
+        assert isinstance(index, int)
+        result.append(index if role == "new" else carries + index)
+    return tuple(result)
+
+
+# torch's exceptions for values that a capture cannot know, by name: their classes are private.
+_DATA_DEPENDENT = ("DynamicOutputShapeException", "DataDependentOutputException")
+
+
+class _Step(torch.fx.Interpreter):
+    """Runs a captured step on given carry and rows, and collects what is marked as result."""
+
+    def __init__(self, gm: torch.fx.GraphModule, given: dict[torch.fx.Node, torch.Tensor]) -> None:
+        super().__init__(gm)
+        self.given = given
+        self.found: dict[tuple[str, int], torch.Tensor] = {}
+        self.current: torch.fx.Node | None = None
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Take marked inputs from what is given, note marked results."""
+        self.current = n
+        if n in self.given:
+            return self.given[n]
+        if _is_mark(n):
+            value = self.env[n.args[0]]  # type: ignore[index]
+            self.found[n.args[1], n.args[2]] = value  # type: ignore[index]
+            return value
+        return super().run_node(n)
+
+
+@functools.lru_cache(maxsize=1)
+def _decompositions() -> dict[Any, Any]:
+    """Return torch's decompositions of everything that the operation table has no rule for."""
+    from torch._decomp import decomposition_table
+
+    return {
+        op: function
+        for op, function in decomposition_table.items()
+        if canonical_name(str(op)) not in rules
+    }
+
+
+def _step_graph(
+    gm: torch.fx.GraphModule,
+    marks: dict[Any, torch.fx.Node],
+    carry: list[torch.fx.Node],
+    xs: list[torch.fx.Node],
+    placeholders: list[torch.fx.Node],
+) -> torch.fx.GraphModule:
+    """Return the step as a functional ATen graph of carry, xs and the graph's own arguments."""
+    inputs = [*carry, *xs]
+    results = [key for key in marks if key[0] in ("new", "y")]
+    results.sort(key=lambda key: (key[0] != "new", key[1]))
+
+    runners: list[_Step] = []
+
+    def step(*values: torch.Tensor) -> list[torch.Tensor]:
+        given = dict(zip([*inputs, *placeholders], values, strict=True))
+        runner = _Step(gm, given)
+        runners.append(runner)
+        runner.run(*values[len(inputs) :])
+        return [runner.found[key] for key in results]
+
+    tracer = make_fx(
+        torch.func.functionalize(step, remove="mutations_and_views"),
+        decomposition_table=_decompositions(),
+        tracing_mode="fake",
+        _allow_non_fake_inputs=True,
+    )
+    mode = torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # noqa: SLF001
+    with (
+        torch._guards.tracing(None),  # noqa: SLF001
+        mode,
+        torch.fx.traceback.preserve_node_meta(),
+        torch.no_grad(),
+    ):
+        examples = [_example(n) for n in (*inputs, *placeholders)]
+        try:
+            traced = tracer(*examples)
+        except RuntimeError as error:
+            if type(error).__name__ not in _DATA_DEPENDENT:
+                raise
+            current = runners[-1].current
+            raise refusal(
+                f"{str(error).splitlines()[0]} depends on data, in its shape or as a Python value",
+                origin_of(current) if current is not None else "",
+                "Select with torch.where and masks of fixed shape",
+            ) from None
+    _check_writes(traced, len(inputs))
+    traced.graph.eliminate_dead_code()
+    assert isinstance(traced, torch.fx.GraphModule)
+    return traced
+
+
+def _example(node: torch.fx.Node) -> torch.Tensor:
+    value = node.meta["example_value"]
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+
+
+def _check_writes(traced: torch.fx.GraphModule, loaned: int) -> None:
+    """Refuse bodies that write into what they were handed or close over."""
+    placeholders = [n for n in traced.graph.nodes if n.op == "placeholder"]
+    for node in traced.graph.nodes:
+        if node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
+            target = node.args[0]
+            if target in placeholders[:loaned]:
+                from fullgraph.loops._carry import in_place_error
+
+                raise in_place_error()
+            raise refusal(
+                "it writes into a tensor that it closes over",
+                origin_of(node),
+                "Make that tensor part of the carry",
+            )

@@ -1,0 +1,341 @@
+"""A functional ATen graph becomes loop IR, operation by operation."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from fullgraph.errors import UnsupportedBodyError
+from fullgraph.native.dtypes import BOOL, BY_NAME, F32, DType
+from fullgraph.native.ir import Input, InvalidIRError, Loop, Map, Nested, Node, Project, Shape
+from fullgraph.native.ops import Argument, Call, Refused, canonical_name, find_rule
+from fullgraph.native.ops._registry import cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Converter", "ir_dtype", "origin_of", "refusal"]
+
+_SCAN: Final = torch.ops.higher_order.scan
+# Checks of results that generated code makes itself.
+_CHECKS: Final = ("aten._linalg_check_errors.default",)
+_COND: Final = torch.ops.higher_order.cond
+
+
+def ir_dtype(dtype: torch.dtype, what: str, origin: str = "") -> DType:
+    """Return the IR's name of a torch dtype, or refuse it."""
+    name = str(dtype).removeprefix("torch.")
+    found = BY_NAME.get(name)
+    if found is None:
+        raise refusal(
+            f"{what} is {name}",
+            origin,
+            f"native loops compute in {', '.join(BY_NAME)}; convert before the loop",
+        )
+    return found
+
+
+def refusal(what: str, origin: str, instead: str) -> UnsupportedBodyError:
+    """Return the error for something the compiler cannot express."""
+    at = f" at {origin}" if origin else ""
+    return UnsupportedBodyError(
+        f"the body cannot become a native loop: {what}{at}. {instead}.", what, origin
+    )
+
+
+def origin_of(node: torch.fx.Node) -> str:
+    """Return the user's line behind a node, as ``file:line: code``."""
+    trace = node.meta.get("stack_trace") or ""
+    found = re.findall(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)', trace)
+    if not found:
+        return ""
+    path, line, code = found[-1]
+    return f"{path}:{line}: {code.strip()}"
+
+
+class Converter:
+    """Converts one graph; loops and branches inside it get a converter of their own.
+
+    Parameters
+    ----------
+    graph : GraphModule
+        Placeholders are the loop's inputs, the output is a flat list.
+    guard : Node, optional
+        Where the graph is a branch: whether it is taken. What could fail is made harmless where it
+        is not.
+    """
+
+    def __init__(self, graph: torch.fx.GraphModule, guard: Node | None = None) -> None:
+        self.graph = graph
+        self.guard = guard
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.constants: list[torch.Tensor] = []
+        self.used_consts: list[int] = []
+        name = str(torch.get_default_dtype()).removeprefix("torch.")
+        self.default_float = BY_NAME.get(name, F32)
+
+    def loop(self, carry: int, xs: int) -> Loop:
+        """Return the graph as a loop: its first inputs are `carry`, then `xs`, then constants."""
+        inputs: list[Input] = []
+        for i, node in enumerate(self._nodes("placeholder")):
+            role, index = ("carry", i) if i < carry else ("x", i - carry)
+            if i >= carry + xs:
+                if not node.users:
+                    continue
+                role, index = "const", len(self.used_consts)
+                self.used_consts.append(i - carry - xs)
+            inputs.append(self._input(node, role, index))
+        results = self._results(inputs)
+        return Loop(
+            carry=tuple(n for n in inputs if n.role == "carry"),
+            xs=tuple(n for n in inputs if n.role == "x"),
+            consts=tuple(n for n in inputs if n.role == "const"),
+            carry_out=tuple(results[:carry]),
+            ys=tuple(results[carry:]),
+        )
+
+    def inline(self, arguments: Sequence[Node]) -> list[Node]:
+        """Return the results of the graph for given arguments."""
+        for node, value in zip(self._nodes("placeholder"), arguments, strict=True):
+            self.values[node] = value
+        inputs: list[Input] = []
+        results = self._results(inputs)
+        if inputs:
+            raise refusal(
+                "a tensor made from Python values in a branch of cond",
+                "",
+                "Make it outside of the branch",
+            )
+        return results
+
+    def _nodes(self, op: str) -> list[torch.fx.Node]:
+        return [n for n in self.graph.graph.nodes if n.op == op]
+
+    def _results(self, inputs: list[Input]) -> list[Node]:
+        for node in self._nodes("get_attr"):
+            value = getattr(self.graph, str(node.target))
+            if isinstance(value, torch.Tensor):
+                inputs.append(self._constant(node, value))
+        for node in self._nodes("call_function"):
+            self.values[node] = self._convert(node)
+        output = self._nodes("output")[0].args[0]
+        assert isinstance(output, (list, tuple))
+        return [self.values[n] for n in output]  # type: ignore[index]
+
+    def _nested(self, node: torch.fx.Node) -> tuple[Node, ...]:
+        """Return the results of a scan inside the graph."""
+        body, init, xs, extra = node.args[:4]
+        assert isinstance(init, (list, tuple))
+        assert isinstance(xs, (list, tuple))
+        assert isinstance(extra, (list, tuple))
+        origin = origin_of(node)
+        inner = Converter(self._subgraph(body))
+        loop = inner.loop(len(init), len(xs))
+        if inner.constants:
+            raise refusal(
+                "a tensor made from Python values in the body of a nested loop",
+                origin,
+                "Make it outside of the nested loop",
+            )
+        if self.guard is not None:
+            raise refusal("a loop inside a branch of cond", origin, "Take the loop out of it")
+        length = xs[0].meta["val"].shape[0] if xs else None  # type: ignore[union-attr]
+        if length is None:
+            raise refusal(
+                "a nested loop without xs", origin, "Give the nested loop an arange as xs"
+            )
+        values = [self.values[n] for n in (*init, *xs)]
+        consts = [self.values[extra[i]] for i in inner.used_consts]  # type: ignore[index]
+        nested = Nested(
+            dtype=BOOL,
+            shape=(),
+            loop=loop,
+            init=tuple(values[: len(init)]),
+            xs=tuple(values[len(init) :]),
+            consts=tuple(consts),
+            length=int(length),
+            origin=origin,
+        )
+        shapes = [n.shape for n in loop.carry] + [(nested.length, *y.shape) for y in loop.ys]
+        dtypes = [n.dtype for n in (*loop.carry, *loop.ys)]
+        return tuple(
+            Project(dtype=d, shape=s, arg=nested, index=i, origin=origin)
+            for i, (d, s) in enumerate(zip(dtypes, shapes, strict=True))
+        )
+
+    def _branches(self, node: torch.fx.Node) -> tuple[Node, ...]:
+        """Return both branches of a cond, computed and chosen from."""
+        pred, on_true, on_false, operands = node.args[:4]
+        assert isinstance(operands, (list, tuple))
+        chosen = self._argument(pred)
+        if not isinstance(chosen, Node):
+            raise refusal("cond on a Python value", origin_of(node), "Use a plain if")
+        chosen = cast(chosen, BOOL)
+        arguments = [self.values[n] for n in operands]  # type: ignore[index]
+        sides: list[list[Node]] = []
+        for branch, taken in ((on_true, chosen), (on_false, _negated(chosen))):
+            guard = taken if self.guard is None else _both(self.guard, taken)
+            sides.append(Converter(self._subgraph(branch), guard).inline(arguments))
+        return tuple(
+            Map(
+                dtype=a.dtype,
+                shape=a.shape,
+                fn="where",
+                args=(chosen, a, b),
+                compute=a.dtype,
+                origin=origin_of(node),
+            )
+            for a, b in zip(*sides, strict=True)
+        )
+
+    def _subgraph(self, node: Any) -> torch.fx.GraphModule:
+        graph = getattr(self.graph, str(node.target))
+        assert isinstance(graph, torch.fx.GraphModule)
+        return graph
+
+    def _input(self, node: torch.fx.Node, role: str, index: int) -> Input:
+        value = node.meta["val"]
+        dtype = ir_dtype(
+            value.dtype,
+            {"carry": "a carry leaf", "x": "a leaf of xs"}.get(role, "a closed-over tensor"),
+        )
+        leaf = Input(dtype=dtype, shape=tuple(value.shape), role=role, index=index)
+        self.values[node] = leaf
+        return leaf
+
+    def _constant(self, node: torch.fx.Node, value: torch.Tensor) -> Input:
+        real = _real_constant(value)
+        leaf = Input(
+            dtype=ir_dtype(real.dtype, "a constant"),
+            shape=tuple(real.shape),
+            role="const",
+            index=len(self.used_consts) + len(self.constants),
+        )
+        self.constants.append(real.contiguous())
+        self.values[node] = leaf
+        return leaf
+
+    def _convert(self, node: torch.fx.Node) -> Any:
+        if node.target is operator.getitem:
+            source, index = node.args
+            return self.values[source][index]  # type: ignore[index]
+        if node.target is _SCAN:
+            return self._nested(node)
+        if node.target is _COND:
+            return self._branches(node)
+        name = canonical_name(str(node.target))
+        if name in _CHECKS:
+            return None
+        origin = origin_of(node)
+        dtypes, shapes = _result_types(node, name, origin)
+        rule = find_rule(name)
+        if rule is None:
+            raise refusal(f"{name} of {_shapes(node)}", origin, _advice(name))
+        call = Call(
+            name=name,
+            args=tuple(self._argument(a) for a in node.args),
+            kwargs={k: self._argument(v) for k, v in node.kwargs.items()},
+            dtypes=dtypes,
+            shapes=shapes,
+            origin=origin,
+            default_float=self.default_float,
+            guard=self.guard,
+        )
+        try:
+            result = rule(call)
+        except Refused as reason:
+            raise refusal(f"{name} of {_shapes(node)}: {reason}", origin, _advice(name)) from None
+        _check_result(name, result, dtypes, shapes)
+        return result
+
+    def _argument(self, value: Any) -> Argument:
+        if isinstance(value, torch.fx.Node):
+            found: Argument = self.values[value]
+            return found
+        if isinstance(value, (list, tuple)):
+            return [self._argument(v) for v in value]
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        if isinstance(value, torch.dtype):
+            return str(value)
+        return str(value)
+
+
+def _real_constant(value: torch.Tensor) -> torch.Tensor:
+    """Return the tensor behind a constant of the traced graph."""
+    real = getattr(value, "constant", None) if type(value) is not torch.Tensor else value
+    if real is None:
+        raise refusal(
+            "a tensor made from Python values in the body",
+            "",
+            "Make it before the loop and close over it",
+        )
+    assert isinstance(real, torch.Tensor)
+    return real.detach()
+
+
+def _result_types(
+    node: torch.fx.Node, name: str, origin: str
+) -> tuple[tuple[DType, ...], tuple[Shape, ...]]:
+    value = node.meta.get("val")
+    values: Sequence[Any] = value if isinstance(value, (list, tuple)) else (value,)
+    if not all(isinstance(v, torch.Tensor) for v in values):
+        raise refusal(f"{name}, which gives no tensor", origin, _advice(name))
+    return (
+        tuple(ir_dtype(v.dtype, f"the result of {name}", origin) for v in values),
+        tuple(tuple(int(n) for n in v.shape) for v in values),
+    )
+
+
+def _check_result(
+    name: str,
+    result: Node | tuple[Node, ...],
+    dtypes: tuple[DType, ...],
+    shapes: tuple[Shape, ...],
+) -> None:
+    nodes = result if isinstance(result, tuple) else (result,)
+    for node, dtype, shape in zip(nodes, dtypes, shapes, strict=True):
+        if (node.dtype, node.shape) != (dtype, shape):
+            raise InvalidIRError(
+                f"the rule of {name} gave {node.dtype}{list(node.shape)} for {dtype}{list(shape)}"
+            )
+
+
+def _shapes(node: torch.fx.Node) -> str:
+    """Return dtypes and shapes of the operands, for messages."""
+    words = []
+    for a in node.all_input_nodes:
+        value = a.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            words.append(f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}")
+    return ", ".join(words) or "no operands"
+
+
+_RANDOM = re.compile(r"rand|bernoulli|normal|multinomial|dropout|poisson|exponential|uniform")
+
+
+def _advice(name: str) -> str:
+    """Return what to write instead of an operation that has no rule."""
+    if _RANDOM.search(name):
+        return (
+            "Randomness inside a body is refused: draw all numbers before the loop and pass "
+            "them as xs"
+        )
+    if "complex" in name or "fft" in name:
+        return "Complex numbers are not supported: carry real and imaginary parts"
+    if name.startswith("aten.linalg") or "linalg" in name:
+        return "Compute it before the loop, or write it with solve, cholesky, inv or matmul"
+    if "sort" in name or "topk" in name or "nonzero" in name or "unique" in name:
+        return "Results whose order or size depends on the data do not fit; use where and masks"
+    return "Write it with operations that have a rule (docs: native loops), or use another adapter"
+
+
+def _negated(pred: Node) -> Node:
+    return Map(dtype=BOOL, shape=(), fn="logical_not", args=(pred,), compute=BOOL)
+
+
+def _both(a: Node, b: Node) -> Node:
+    return Map(dtype=BOOL, shape=(), fn="logical_and", args=(a, b), compute=BOOL)

@@ -1,0 +1,7 @@
+"""Loop IR to C text: a pure function, readable and testable as text."""
+
+from __future__ import annotations
+
+from fullgraph.native.emit._program import TRAILER, Program, emit
+
+__all__ = ["TRAILER", "Program", "emit"]

@@ -1,0 +1,153 @@
+"""One step of a loop: values, ys, new carry; and whole loops inside a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fullgraph.native.emit._elements import Elements, Position
+from fullgraph.native.emit._index import Index, linear, minus
+from fullgraph.native.emit._nests import Buffers, fill, loop, memory_size, over, store
+from fullgraph.native.emit._scope import Scope
+from fullgraph.native.ir import Input, Loop, Nested, Node, Project
+from fullgraph.native.lanes import make_plan
+
+__all__ = ["carry_memory", "write_step"]
+
+Target = Callable[[Position], str]
+
+
+def carry_memory(e: Elements, buffers: Buffers, loop: Loop, prefix: str = "c") -> list[str]:
+    """Give the carry memory inside a block; return the names."""
+    names = []
+    for leaf in loop.carry:
+        name = f"{prefix}{leaf.index}"
+        buffers.arrays.append((name, leaf.dtype, max(memory_size(e, leaf), 1)))
+        e.storage[leaf] = _local(e, leaf, name)
+        names.append(name)
+    return names
+
+
+def _local(e: Elements, node: Node, name: str) -> Target:
+    return lambda index: f"{name}[{e.local(node, index)}]"
+
+
+def write_step(
+    e: Elements, buffers: Buffers, loop: Loop, carry: list[str], ys: list[Target]
+) -> list[str]:
+    """Return the statements of one step.
+
+    Parameters
+    ----------
+    carry : list of str
+        Names of the carry's memory.
+    ys : list of callable
+        C text of where an element of each y goes.
+    """
+    plan = e.plan
+    step = Scope()
+    results: dict[Node, list[str]] = {}
+    for node in loop.nodes:
+        if isinstance(node, Project):
+            name = results[node.arg][node.index]
+            e.storage[node] = _whole(node, name)
+        elif isinstance(node, Nested):
+            e.scope = step
+            results[node] = _nested(e, buffers, node)
+        elif node in plan.stored and node not in e.storage:
+            e.scope = Scope() if node in plan.invariant else step
+            fill(e, buffers, node)
+            if node in plan.invariant:
+                e.before += e.scope.lines(plan.block)
+    e.scope = step
+    for y, target in zip(loop.ys, ys, strict=True):
+        store(e, y, target, unroll=plan.unroll)
+    _new_carry(e, buffers, loop, carry)
+    return step.lines(plan.block)
+
+
+def _whole(node: Node, name: str) -> Target:
+    return lambda index: f"{name}[{linear(index, node.shape)}]"
+
+
+def _nested(e: Elements, buffers: Buffers, node: Nested) -> list[str]:
+    """Write a loop inside the step; return the names of its results' memory."""
+    inner = e.child(make_plan(node.loop, lanes=False))
+    names = carry_memory(inner, buffers, node.loop, f"{e.name('c')}_")
+    t = e.name("t")
+    time = minus(node.length - 1, t) if node.loop.reverse else t
+    for x, source in zip(node.loop.xs, node.xs, strict=True):
+        inner.storage[x] = _row(e, source, time)
+    for c, source in zip(node.loop.consts, node.consts, strict=True):
+        inner.storage[c] = _through(e, source)
+    targets: list[Target] = []
+    stacked: list[str] = []
+    for y in node.loop.ys:
+        name = buffers.plain(e, y.dtype, node.length * y.size, "y")
+        stacked.append(name)
+        shape = (node.length, *y.shape)
+        targets.append(
+            lambda index, name=name, shape=shape: f"{name}[{linear([time, *index], shape)}]"  # type: ignore[misc]
+        )
+    for leaf, source, name in zip(node.loop.carry, node.init, names, strict=True):
+
+        def body(
+            index: list[Index], leaf: Input = leaf, source: Node = source, name: str = name
+        ) -> None:
+            e.say(f"{name}[{linear(index, leaf.shape)}] = {e.reading(source, index)};", lane=False)
+
+        over(e, leaf.shape, None, body, unroll=False)
+    step = write_step(inner, buffers, node.loop, names, targets)
+    e.scope.uniform += [*inner.before, *loop(t, node.length, step)]
+    return [*names, *stacked]
+
+
+def _row(e: Elements, source: Node, time: Index) -> Target:
+    return lambda index: e.reading(source, [time, *index])
+
+
+def _through(e: Elements, source: Node) -> Target:
+    return lambda index: e.reading(source, index)
+
+
+def _new_carry(e: Elements, buffers: Buffers, loop: Loop, names: list[str]) -> None:
+    """Write the assignments of the carry, which come after everything that reads the old one."""
+    uniform: list[str] = []
+    lanes: list[str] = []
+    for leaf, out, name in zip(loop.carry, loop.carry_out, names, strict=True):
+        if out is leaf:
+            continue
+        if e.plan.unroll:
+            (lanes if e.varies(leaf) else uniform).extend(_assigned(e, leaf, out, name))
+        else:
+            uniform += _copied(e, buffers, leaf, out, name)
+    e.scope.lanes += lanes
+    e.scope.after += uniform
+
+
+def _assigned(e: Elements, leaf: Input, out: Node, name: str) -> list[str]:
+    """Return assignments that are written out; the values are computed in the current scope."""
+    lines: list[str] = []
+
+    def body(index: list[Index]) -> None:
+        lines.append(f"{name}[{e.local(leaf, index)}] = {e.element(out, index)};")
+
+    over(e, leaf.shape, e.plan.lane.get(leaf), body, unroll=True)
+    return lines
+
+
+def _copied(e: Elements, buffers: Buffers, leaf: Input, out: Node, name: str) -> list[str]:
+    """Return loops that copy the new value of a leaf from where it is, or is put now."""
+    new = e.storage.get(out) if out in e.plan.stored else None
+    if new is None:
+        new = _local(e, leaf, buffers.plain(e, leaf.dtype, memory_size(e, leaf), "n"))
+        store(e, out, new, unroll=False)
+    source = new
+    saved, e.scope = e.scope, Scope()
+
+    def body(index: list[Index]) -> None:
+        e.say(f"{name}[{e.local(leaf, index)}] = {source(index)};", lane=e.varies(leaf))
+
+    over(e, leaf.shape, e.plan.lane.get(leaf), body, unroll=False)
+    lines = e.scope.lines(e.plan.block)
+    e.scope = saved
+    return lines

@@ -1,0 +1,439 @@
+"""The loop IR: a body as a graph of frozen nodes over static shapes, its printer and verifier.
+
+A node is one tensor value. There are few kinds on purpose: every pointwise operation is a `Map`
+with a scalar function, every view is one of `Reshape`, `Permute`, `Slice` and `Broadcast`, and
+everything that joins tensors (cat, stack, roll, pad, scatter into a slice) is a `Cat`. Nodes refer
+to each other directly and compare by identity.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fullgraph.native.dtypes import BOOL, I64, DType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = [
+    "Accumulate",
+    "ArgReduce",
+    "Broadcast",
+    "Cat",
+    "Constant",
+    "Contract",
+    "Gather",
+    "Input",
+    "InvalidIRError",
+    "Iota",
+    "Kernel",
+    "Loop",
+    "Map",
+    "Nested",
+    "Node",
+    "Permute",
+    "Project",
+    "Reduce",
+    "Reshape",
+    "Shape",
+    "Slice",
+    "format_loop",
+    "topological",
+    "verify",
+]
+
+Shape = tuple[int, ...]
+
+
+class InvalidIRError(Exception):
+    """The IR breaks one of its own rules; a bug of this package, never of a user's body."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Node:
+    """One tensor value: element type, static shape, and the user's line it comes from."""
+
+    dtype: DType
+    shape: Shape
+    origin: str = field(default="", repr=False)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The values this one is computed from."""
+        return ()
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def describe(self) -> str:
+        """Return the attributes in words, for the printer."""
+        return ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Input(Node):
+    """A leaf of the carry (``"carry"``), of one step's x (``"x"``), or a closed-over tensor."""
+
+    role: str
+    index: int
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return f"{self.role} {self.index}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Constant(Node):
+    """One number everywhere."""
+
+    value: bool | int | float
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return repr(self.value)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Iota(Node):
+    """``start + step * i`` along its only dimension."""
+
+    start: int | float
+    step: int | float
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return f"start={self.start!r} step={self.step!r}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Map(Node):
+    """A scalar function of broadcast operands, computed in `compute`, converted to `dtype`."""
+
+    fn: str
+    args: tuple[Node, ...]
+    compute: DType
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
+        return self.args
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return self.fn if self.compute == self.dtype else f"{self.fn} in {self.compute}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Unary(Node):
+    arg: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
+        return (self.arg,)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reshape(_Unary):
+    """The same elements in row-major order under another shape."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Permute(_Unary):
+    """Dimension ``d`` of the result is dimension ``order[d]`` of the operand."""
+
+    order: tuple[int, ...]
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return str(self.order)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Slice(_Unary):
+    """Element ``i`` of dimension ``d`` is element ``starts[d] + i * steps[d]`` of the operand."""
+
+    starts: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return f"starts={self.starts} steps={self.steps}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Broadcast(_Unary):
+    """The operand repeated by the trailing-dimensions rule."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Cat(Node):
+    """Operands after each other along `dim`."""
+
+    args: tuple[Node, ...]
+    dim: int
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
+        return self.args
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return f"dim={self.dim}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reduce(_Unary):
+    """`fn` (sum, prod, amax, amin, any, all) over `dims`, which are dropped."""
+
+    fn: str
+    dims: tuple[int, ...]
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return f"{self.fn} dims={self.dims}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ArgReduce(_Unary):
+    """Index of the first largest or smallest element along `dim`, which is dropped."""
+
+    fn: str
+    dim: int
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return f"{self.fn} dim={self.dim}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Accumulate(_Unary):
+    """Running `fn` (sum, prod) along `dim`."""
+
+    fn: str
+    dim: int
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return f"{self.fn} dim={self.dim}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Contract(Node):
+    """Batched matrix product: ``(b, m, k) @ (b, k, n)``."""
+
+    lhs: Node
+    rhs: Node
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
+        return (self.lhs, self.rhs)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Gather(Node):
+    """Element lookup: dimension ``d`` of `arg` is read at ``sources[d]``.
+
+    A source is the number of a result dimension, or an integer node that broadcasts to the result.
+    """
+
+    arg: Node
+    sources: tuple[int | Node, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
+        return (self.arg, *(s for s in self.sources if isinstance(s, Node)))
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return " ".join("index" if isinstance(s, Node) else f"d{s}" for s in self.sources)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Kernel(Node):
+    """A small dense routine on whole arrays (solve, cholesky, ...), written out in C."""
+
+    name: str
+    args: tuple[Node, ...]
+    options: tuple[bool, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
+        return self.args
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return f"{self.name} {self.options}" if self.options else self.name
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Nested(Node):
+    """A loop inside the body; read its results with `Project`. Its own dtype and shape are void."""
+
+    loop: Loop
+    init: tuple[Node, ...]
+    xs: tuple[Node, ...]
+    consts: tuple[Node, ...]
+    length: int
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
+        return (*self.init, *self.xs, *self.consts)
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return f"{self.length} steps"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Project(_Unary):
+    """Result number `index` of a `Nested` loop: final carry leaves first, then stacked ys."""
+
+    index: int
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        return str(self.index)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Loop:
+    """One loop: inputs, and the new carry and y of a step as functions of them."""
+
+    carry: tuple[Input, ...]
+    xs: tuple[Input, ...]
+    consts: tuple[Input, ...]
+    carry_out: tuple[Node, ...]
+    ys: tuple[Node, ...]
+    reverse: bool = False
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every node that a result needs, operands before users."""
+        return topological((*self.carry_out, *self.ys))
+
+
+def topological(roots: Iterable[Node]) -> tuple[Node, ...]:
+    """Return `roots` and all they need, operands before users, without recursion."""
+    done: dict[Node, None] = {}
+    stack: list[tuple[Node, Iterator[Node]]] = [(r, iter(r.inputs)) for r in reversed(list(roots))]
+    while stack:
+        node, rest = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        pending = next((a for a in rest if a not in done), None)
+        if pending is None:
+            done[node] = None
+            stack.pop()
+        else:
+            stack.append((pending, iter(pending.inputs)))
+    return tuple(done)
+
+
+def format_loop(loop: Loop) -> str:
+    """Return the loop as text, one node a line."""
+    names: dict[Node, str] = {}
+    lines: list[str] = []
+    for node in (*loop.carry, *loop.xs, *loop.consts, *loop.nodes):
+        if node in names:
+            continue
+        names[node] = f"%{len(names)}"
+        words = [type(node).__name__.lower(), node.describe(), *(names[a] for a in node.inputs)]
+        shape = ", ".join(map(str, node.shape))
+        lines.append(f"{names[node]}: {node.dtype}[{shape}] = {' '.join(w for w in words if w)}")
+    lines.append(f"carry {' '.join(names[n] for n in loop.carry_out)}")
+    lines.append(f"y {' '.join(names[n] for n in loop.ys)}")
+    head = "loop reverse" if loop.reverse else "loop"
+    return "\n".join([head, *("  " + line for line in lines)])
+
+
+def verify(loop: Loop) -> None:
+    """Check every rule of the IR.
+
+    Raises
+    ------
+    InvalidIRError
+        At the first node that breaks a rule.
+    """
+    if len(loop.carry) != len(loop.carry_out):
+        raise InvalidIRError("as many carry results as carry inputs are needed")
+    for before, after in zip(loop.carry, loop.carry_out, strict=True):
+        if (before.dtype, before.shape) != (after.dtype, after.shape):
+            raise InvalidIRError(
+                f"carry {before.index} is {before.dtype}{list(before.shape)} "
+                f"and becomes {after.dtype}{list(after.shape)}"
+            )
+    known = {*loop.carry, *loop.xs, *loop.consts}
+    for node in loop.nodes:
+        if isinstance(node, Input) and node not in known:
+            raise InvalidIRError(f"input {node.describe()} belongs to another loop")
+        problem = _problem(node)
+        if problem:
+            raise InvalidIRError(f"{type(node).__name__} {node.describe()}: {problem}")
+
+
+def _broadcastable(shape: Shape, to: Shape) -> bool:
+    if len(shape) > len(to):
+        return False
+    tail = to[len(to) - len(shape) :]
+    return all(a in (1, b) for a, b in zip(shape, tail, strict=True))
+
+
+def _problem(node: Node) -> str:
+    match node:
+        case Map():
+            if not all(_broadcastable(a.shape, node.shape) for a in node.args):
+                return "an operand does not broadcast"
+        case Reshape():
+            if node.arg.size != node.size:
+                return "sizes differ"
+        case Permute():
+            if sorted(node.order) != list(range(len(node.arg.shape))):
+                return "not a permutation"
+            if node.shape != tuple(node.arg.shape[d] for d in node.order):
+                return "wrong shape"
+        case Slice():
+            for n, start, step, full in zip(
+                node.shape, node.starts, node.steps, node.arg.shape, strict=True
+            ):
+                if n and not (0 <= start < full and 0 <= start + (n - 1) * step < full):
+                    return "reads outside"
+        case Broadcast():
+            if not _broadcastable(node.arg.shape, node.shape):
+                return "does not broadcast"
+        case Cat():
+            if sum(a.shape[node.dim] for a in node.args) != node.shape[node.dim]:
+                return "parts do not add up"
+            if any(a.dtype != node.dtype for a in node.args):
+                return "parts differ in dtype"
+        case Reduce():
+            kept = tuple(n for d, n in enumerate(node.arg.shape) if d not in node.dims)
+            if node.shape != kept:
+                return "wrong shape"
+        case ArgReduce() if node.dtype != I64:
+            return "an index is int64"
+        case Contract():
+            (b, m, k), (b2, k2, n) = node.lhs.shape, node.rhs.shape
+            if (b, k) != (b2, k2) or node.shape != (b, m, n):
+                return "shapes do not fit"
+        case Gather():
+            if len(node.sources) != len(node.arg.shape):
+                return "one source for each dimension is needed"
+            for source in node.sources:
+                if isinstance(source, Node) and source.dtype in (BOOL,):
+                    return "an index is an integer"
+        case Nested():
+            verify(node.loop)
+    if isinstance(node, Reshape | Permute | Slice | Broadcast) and node.dtype != node.arg.dtype:
+        return "a view keeps its dtype"
+    return ""

@@ -1,0 +1,387 @@
+"""Which dimension of a body is independent all through, and how the body is best written out.
+
+A *lane* dimension is one along which every value of the body is computed elementwise, so that each
+of its elements runs its own loop over time. Lanes become the vector registers of the CPU: a block
+of them runs all its steps before the next block starts, and its state stays in registers or L1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fullgraph.native.ir import (
+    Accumulate,
+    ArgReduce,
+    Broadcast,
+    Cat,
+    Constant,
+    Contract,
+    Gather,
+    Input,
+    Iota,
+    Kernel,
+    Loop,
+    Map,
+    Nested,
+    Node,
+    Permute,
+    Project,
+    Reduce,
+    Reshape,
+    Slice,
+)
+from fullgraph.native.scalar import SCALAR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["SHORT", "Plan", "make_plan", "reshape_groups", "terms"]
+
+BLOCK_STEP = 16  # blocks are multiples of this: whole vector registers of every dtype
+BLOCK_LIMIT = 256
+BLOCK_BYTES = 16 * 1024  # memory of a block, which should stay in L1
+MIN_LANES = 4
+SHORT = 8  # reductions of up to so many elements are written out
+UNROLL_LIMIT = 700  # scalar statements of one step beyond which loops are written instead
+
+_Axis = tuple[Node, int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Decisions about one loop.
+
+    Attributes
+    ----------
+    lane : dict
+        Node to the dimension that is its lane; nodes without one are the same for all lanes.
+    lanes, block : int
+        Number of lanes (0: none), and how many run together.
+    unroll : bool
+        Whether a step is written out as scalar statements, without loops.
+    stored : frozenset
+        Nodes that get memory of their own; all others are computed where they are used.
+    invariant : frozenset
+        Nodes that are the same in every step.
+    work : int
+        Rough cost of one step, in additions.
+    """
+
+    lane: dict[Node, int]
+    lanes: int
+    block: int
+    unroll: bool
+    stored: frozenset[Node]
+    invariant: frozenset[Node]
+    work: int
+
+    def rows(self, node: Node) -> int:
+        """Return the number of elements of `node` in one lane."""
+        if node in self.lane:
+            return node.size // max(node.shape[self.lane[node]], 1)
+        return node.size
+
+
+def make_plan(
+    loop: Loop,
+    *,
+    lanes: bool = True,
+    block: int | None = None,
+    unroll_limit: int | None = None,
+) -> Plan:
+    """Return how `loop` is written out; `block` and `unroll_limit` are for tests."""
+    nodes = loop.nodes
+    lane, count = _find_lanes(loop, nodes) if lanes else ({}, 0)
+    work = {n: _work(n) for n in nodes}
+    if lane:
+        apart = sum(w for n, w in work.items() if n not in lane)
+        together = sum(w for n, w in work.items() if n in lane)
+        if (
+            apart * -(-count // (block or BLOCK_LIMIT)) > together
+        ):  # would be repeated for every block
+            lane, count = {}, 0
+    statements = sum(_statements(n, lane) for n in nodes)
+    statements += sum(n.size // _lanes_of(n, lane) for n in (*loop.carry_out, *loop.ys))
+    whole = any(isinstance(n, Nested | Kernel | Accumulate | ArgReduce) for n in nodes)
+    limit = UNROLL_LIMIT if unroll_limit is None else unroll_limit
+    unroll = statements <= limit and not (lane and whole)
+    stored = _stored(loop, nodes, unroll=unroll)
+    memory = sum(n.size // count * n.dtype.size for n in {*loop.carry, *stored} if n in lane)
+    return Plan(
+        lane=lane,
+        lanes=count,
+        block=min(block or _block(count, memory), count) if lane else 1,
+        unroll=unroll,
+        stored=stored,
+        invariant=_invariant(nodes),
+        work=max(sum(work.values()), 1),
+    )
+
+
+def _block(lanes: int, lane_bytes: int) -> int:
+    """Return how many lanes run together: what L1 holds, in blocks of about equal size."""
+    most = BLOCK_BYTES // max(lane_bytes, 1) // BLOCK_STEP * BLOCK_STEP
+    most = max(BLOCK_STEP, min(BLOCK_LIMIT, most))
+    blocks = -(-lanes // most)
+    return -(-lanes // blocks // BLOCK_STEP) * BLOCK_STEP if blocks > 1 else lanes
+
+
+def _lanes_of(node: Node, lane: dict[Node, int]) -> int:
+    return max(node.shape[lane[node]], 1) if node in lane else 1
+
+
+def reshape_groups(a: tuple[int, ...], b: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
+    """Split the dimensions of two shapes of one size into shortest groups of equal products."""
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(a) or j < len(b):
+        left: list[int] = []
+        right: list[int] = []
+        p = q = 1
+        while True:
+            if p == q and (left or right):
+                break
+            if i < len(a) and (p <= q or j >= len(b)):
+                left.append(i)
+                p *= a[i]
+                i += 1
+            elif j < len(b):
+                right.append(j)
+                q *= b[j]
+                j += 1
+            else:
+                break
+        # Trailing ones belong to the group before them.
+        while p == q and i < len(a) and a[i] == 1:
+            left.append(i)
+            i += 1
+        while p == q and j < len(b) and b[j] == 1:
+            right.append(j)
+            j += 1
+        groups.append((left, right))
+    return groups
+
+
+def _work(node: Node) -> int:
+    match node:
+        case Map():
+            return node.size * SCALAR[node.fn].cost
+        case Contract():
+            return 2 * node.size * node.lhs.shape[2]
+        case Reduce() | ArgReduce() | Accumulate():
+            return node.arg.size
+        case Gather() | Cat():
+            return node.size
+        case Kernel():
+            n = node.args[0].shape[-1]
+            return 4 * node.args[0].size * n
+        case Nested():
+            return node.length * sum(_work(n) for n in node.loop.nodes)
+    return 0
+
+
+def _statements(node: Node, lane: dict[Node, int]) -> int:
+    one_lane = _lanes_of(node, lane)
+    match node:
+        case Map():
+            return node.size // one_lane
+        case Contract():
+            return 2 * node.size * node.lhs.shape[2] // one_lane
+        case Reduce():
+            return node.arg.size // _lanes_of(node.arg, lane)
+        case Cat() | Gather() | Input():
+            return node.size // one_lane // 4
+        case Nested():
+            return 0  # decides for itself
+    return 0
+
+
+def _invariant(nodes: tuple[Node, ...]) -> frozenset[Node]:
+    fixed: set[Node] = set()
+    for node in nodes:
+        if isinstance(node, Input):
+            if node.role == "const":
+                fixed.add(node)
+        elif not isinstance(node, Nested | Project) and all(a in fixed for a in node.inputs):
+            fixed.add(node)
+    return frozenset(fixed)
+
+
+def _stored(loop: Loop, nodes: tuple[Node, ...], *, unroll: bool) -> frozenset[Node]:
+    """Return the nodes that get memory of their own."""
+    stored: set[Node] = set()
+    for node in nodes:
+        if isinstance(node, Kernel | Accumulate | ArgReduce):
+            stored.add(node)
+            stored.update(node.inputs)
+        elif isinstance(node, Nested):
+            stored.update(node.inputs)
+        elif isinstance(node, Gather):
+            stored.add(node.arg)
+    if not unroll:
+        stored.update(n for n in nodes if isinstance(n, Cat) or _is_long(n))
+        stored.update(n for n in loop.carry_out)
+        reads = _reads(loop, nodes)
+        several = Map | Gather | Reduce | Contract
+        stored.update(n for n in nodes if isinstance(n, several) and reads[n] > 1)
+        stored.update(_deep(nodes, stored))
+    return frozenset(n for n in stored if not isinstance(n, Input | Constant | Iota | Project))
+
+
+def _is_long(node: Node) -> bool:
+    """Whether a reduction or product has loops of its own; short ones are written out."""
+    return terms(node) > SHORT
+
+
+def terms(node: Node) -> int:
+    """Return how many elements are joined in one element of a reduction or matrix product."""
+    if isinstance(node, Reduce):
+        return node.arg.size // max(node.size, 1)
+    return node.lhs.shape[2] if isinstance(node, Contract) else 0
+
+
+def _reads(loop: Loop, nodes: tuple[Node, ...]) -> Counter[Node]:
+    """Count how often an element of each node is computed if nothing is stored."""
+    reads: Counter[Node] = Counter()
+    for out in (*loop.carry_out, *loop.ys):
+        reads[out] += 1
+    for node in reversed(nodes):
+        view = isinstance(node, Reshape | Permute | Slice | Broadcast)
+        for a in node.inputs:
+            times = max(reads[node], 1) if view else 1
+            if isinstance(node, Contract) or (
+                isinstance(node, Map | Broadcast) and a.size < node.size
+            ):
+                times = 2
+            reads[a] += times
+    return reads
+
+
+def _deep(nodes: tuple[Node, ...], stored: set[Node]) -> Iterator[Node]:
+    """Yield nodes that cut chains of computation which would be nested too deep to write out."""
+    depth: dict[Node, int] = {}
+    for node in nodes:
+        d = 1 + max((0 if a in stored else depth[a] for a in node.inputs), default=0)
+        if d >= 64 and isinstance(node, Map):
+            yield node
+            d = 0
+        depth[node] = d
+
+
+# --- Lanes ---
+
+
+class _Classes:
+    """Sets of axes that must be lanes together (union-find)."""
+
+    def __init__(self) -> None:
+        self.parent: dict[_Axis, _Axis] = {}
+
+    def find(self, axis: _Axis) -> _Axis:
+        root = axis
+        while (up := self.parent.setdefault(root, root)) != root:
+            root = up
+        while axis != root:
+            self.parent[axis], axis = root, self.parent[axis]
+        return root
+
+    def join(self, a: _Axis, b: _Axis) -> None:
+        self.parent[self.find(a)] = self.find(b)
+
+
+def _find_lanes(loop: Loop, nodes: tuple[Node, ...]) -> tuple[dict[Node, int], int]:
+    classes = _Classes()
+    blocked: list[_Axis] = []
+    for node in nodes:
+        ties, stops = _axes(node)
+        for a, b in ties:
+            classes.join(a, b)
+        blocked.extend(stops)
+    for before, after in zip(loop.carry, loop.carry_out, strict=True):
+        for d in range(len(before.shape)):
+            classes.join((before, d), (after, d))
+    closed = {classes.find(axis) for axis in blocked}
+    members: dict[_Axis, list[_Axis]] = {}
+    for node in dict.fromkeys((*loop.carry, *nodes)):
+        for d, n in enumerate(node.shape):
+            root = classes.find((node, d))
+            if n >= MIN_LANES and root not in closed:
+                members.setdefault(root, []).append((node, d))
+    outputs = {*loop.carry, *loop.ys}
+    best: dict[Node, int] = {}
+    count = 0
+    for axes in members.values():
+        lane = dict(axes)
+        size = axes[0][0].shape[axes[0][1]]
+        once = len(lane) == len(axes)  # no node has two lane dimensions
+        mixed = any(a in lane for n in nodes if n not in lane for a in n.inputs)
+        if size > count and once and not mixed and outputs & lane.keys():
+            best, count = lane, size
+    return best, count
+
+
+def _axes(node: Node) -> tuple[list[tuple[_Axis, _Axis]], list[_Axis]]:
+    """Return which axes of operands and result go together, and which cannot be lanes."""
+    ties: list[tuple[_Axis, _Axis]] = []
+    stops: list[_Axis] = []
+
+    def trailing(a: Node) -> None:
+        shift = len(node.shape) - len(a.shape)
+        for d, n in enumerate(a.shape):
+            if n == node.shape[d + shift]:
+                ties.append(((a, d), (node, d + shift)))
+
+    match node:
+        case Map():
+            for a in node.args:
+                trailing(a)
+        case Broadcast():
+            trailing(node.arg)
+        case Reshape():
+            for left, right in reshape_groups(node.arg.shape, node.shape):
+                long_l = [d for d in left if node.arg.shape[d] != 1]
+                long_r = [d for d in right if node.shape[d] != 1]
+                if len(long_l) == len(long_r) == 1:
+                    ties.append(((node.arg, long_l[0]), (node, long_r[0])))
+                else:
+                    stops += [(node.arg, d) for d in long_l] + [(node, d) for d in long_r]
+        case Permute():
+            ties += [((node.arg, d), (node, k)) for k, d in enumerate(node.order)]
+        case Slice():
+            for d, n in enumerate(node.shape):
+                if (n, node.starts[d], node.steps[d]) == (node.arg.shape[d], 0, 1):
+                    ties.append(((node.arg, d), (node, d)))
+                else:
+                    stops += [(node.arg, d), (node, d)]
+        case Cat():
+            for d in range(len(node.shape)):
+                for a in node.args:
+                    if d == node.dim:
+                        stops.append((a, d))
+                    else:
+                        ties.append(((a, d), (node, d)))
+            stops.append((node, node.dim))
+        case Reduce():
+            kept = [d for d in range(len(node.arg.shape)) if d not in node.dims]
+            ties += [((node.arg, d), (node, k)) for k, d in enumerate(kept)]
+            stops += [(node.arg, d) for d in node.dims]
+        case Contract():
+            ties += [((node.lhs, 0), (node, 0)), ((node.rhs, 0), (node, 0))]
+            ties += [((node.lhs, 1), (node, 1)), ((node.rhs, 2), (node, 2))]
+            stops += [(node.lhs, 2), (node.rhs, 1)]
+        case Gather():
+            for d, source in enumerate(node.sources):
+                if isinstance(source, Node):
+                    stops.append((node.arg, d))
+                    trailing(source)
+                elif node.arg.shape[d] == node.shape[source]:
+                    ties.append(((node.arg, d), (node, source)))
+                else:
+                    stops.append((node.arg, d))
+        case Input() | Constant() | Iota():
+            pass
+        case _:
+            stops += [(n, d) for n in (node, *node.inputs) for d in range(len(n.shape))]
+    return ties, stops

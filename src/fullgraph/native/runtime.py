@@ -1,0 +1,302 @@
+"""One call of a compiled loop: pointers, outputs, slices of steps, threads, status."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import struct
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from fullgraph.errors import NativeMemoryError, NativeRuntimeError
+from fullgraph.native.allocate import HUGE_BYTES, advise_huge, contiguous_strides, empty_strided
+from fullgraph.native.build import Built, build, find_compiler, vector_isa
+from fullgraph.native.emit import TRAILER, Program, emit
+from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS, SINGULAR
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fullgraph.native.dtypes import DType
+    from fullgraph.native.ir import Loop
+    from fullgraph.native.lanes import Plan
+
+__all__ = ["CompiledLoop", "compile_loop", "torch_dtype"]
+
+SLICE_SECONDS: Final = 0.1  # a long loop runs in slices of about this, so that Ctrl-C is heard
+FIRST_SLICE_WORK: Final = 20_000_000  # additions that are safely shorter than that
+THREAD_WORK: Final = 2_000_000  # additions below which threads cost more than they give
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """Return torch's name of an IR dtype."""
+    found = getattr(torch, dtype.name)
+    assert isinstance(found, torch.dtype)
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _torch_library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+
+
+def _addresses(symbols: Sequence[str]) -> list[int] | None:
+    """Return the addresses of vector routines in torch's own library, if all are there."""
+    try:
+        library = _torch_library()
+        found = [ctypes.cast(getattr(library, s), ctypes.c_void_p).value for s in symbols]
+    except (OSError, AttributeError):
+        return None
+    return [address for address in found if address is not None]
+
+
+def compile_loop(loop: Loop, plan: Plan, *, vector_math: str = "sleef") -> CompiledLoop:
+    """Emit, build and load `loop`."""
+    isa = vector_isa(find_compiler()) if vector_math == "sleef" else ""
+    program = emit(loop, plan, isa=isa)
+    table = _addresses(program.symbols)
+    if table is None:  # a torch without these routines: the C library computes them
+        program = emit(loop, plan)
+        table = []
+    built = build(program.text)
+    if table:
+        bind = built.library.fg_bind
+        bind.restype, bind.argtypes = None, [ctypes.c_void_p]
+        bind((ctypes.c_void_p * len(table))(*table))
+    return CompiledLoop(loop, plan, program, built)
+
+
+@functools.lru_cache(maxsize=8)
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Return the helpers of this process; a forked child gets its own."""
+    del process
+    return ThreadPoolExecutor(threads, thread_name_prefix="fullgraph-native")
+
+
+def _available_memory() -> int | None:
+    """Return how many bytes this process can still take, where the system says."""
+    found: list[int] = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)  # noqa: PERF401
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text().strip()
+        if limit.isdigit():
+            found.append(int(limit) - int(used))
+    except OSError:
+        pass
+    return min(found, default=None)
+
+
+def _in_words(size: float) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.3g} TiB"
+
+
+@dataclass
+class CompiledLoop:
+    """A loop that is ready to run.
+
+    Attributes
+    ----------
+    loop, plan, program, built
+        What it was made from, for `explain_loop`.
+    """
+
+    loop: Loop
+    plan: Plan
+    program: Program
+    built: Built
+
+    def __post_init__(self) -> None:
+        function = self.built.library.fg_run
+        function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_char_p]
+        self._function = function
+        loop = self.loop
+        outputs = len(loop.carry) + len(loop.ys)
+        inputs = len(loop.carry) + len(loop.xs) + len(loop.consts)
+        self._pack = struct.Struct(f"={inputs + outputs + len(TRAILER)}q").pack
+        self._carry = [
+            (leaf.shape, contiguous_strides(leaf.shape), torch_dtype(leaf.dtype))
+            for leaf in loop.carry
+        ]
+        self._ys = [
+            (y.shape, (y.size, *contiguous_strides(y.shape)), torch_dtype(y.dtype)) for y in loop.ys
+        ]
+        self._step_bytes = sum(y.size * y.dtype.size for y in loop.ys)
+        # Steps that one call may do without a look at the clock.
+        work = FIRST_SLICE_WORK // self.plan.work
+        self._small = work
+        self._alone = self.program.blocks == 1
+
+    def __call__(
+        self,
+        inputs: list[torch.Tensor],
+        steps: int,
+        *,
+        reverse: bool = False,
+        threads: int = 1,
+    ) -> list[torch.Tensor]:
+        """Run `steps` steps.
+
+        Parameters
+        ----------
+        inputs : list of Tensor
+            Carry, xs and closed-over tensors in the order of the loop's inputs, with their dtypes
+            and shapes, xs with `steps` in front. They are only read.
+        steps : int
+            How many steps.
+        reverse : bool
+            Step from the last row to the first.
+        threads : int
+            At most this many threads work on blocks of lanes.
+
+        Returns
+        -------
+        list of Tensor
+            The final carry, then the stacked ys, all in fresh memory.
+        """
+        large = steps * self._step_bytes >= HUGE_BYTES
+        if large:
+            self._check_memory(steps)
+        inputs = [t if t.is_contiguous() else t.contiguous() for t in inputs]
+        results = [empty_strided(*spec) for spec in self._carry]
+        results += [empty_strided((steps, *s), strides, t) for s, strides, t in self._ys]
+        if large:
+            for y in results[len(self._carry) :]:
+                advise_huge(y)
+        first, stride = (steps - 1, -1) if reverse else (0, 1)
+        if steps <= self._small and (threads == 1 or self._alone):
+            scratch = self._scratch()
+            status = self._function(
+                self._pack(
+                    *[t.data_ptr() for t in inputs],
+                    *[t.data_ptr() for t in results],
+                    0,
+                    steps,
+                    first,
+                    stride,
+                    0,
+                    self.program.blocks,
+                    0 if scratch is None else scratch.data_ptr(),
+                )
+            )
+        else:
+            status = self._sliced(inputs, results, steps, (first, stride), threads)
+        if status:
+            _raise_status(status)
+        return results
+
+    def direct_names(self) -> dict[str, object]:
+        """Return what a direct function of this loop calls."""
+        names: dict[str, object] = {
+            "empty": empty_strided,
+            "run": self._function,
+            "pack": self._pack,
+            "fail": _raise_status,
+        }
+        for k, (shape, strides, dtype) in enumerate((*self._carry, *self._ys)):
+            names |= {f"shape{k}": shape, f"strides{k}": strides, f"dtype{k}": dtype}
+        return names
+
+    def direct_steps(self, threads: int) -> int:
+        """Return up to how many steps a direct function may run; 0 forbids it."""
+        if self.program.scratch or not (threads == 1 or self._alone):
+            return 0
+        return min(self._small, HUGE_BYTES // max(self._step_bytes, 1))
+
+    def _scratch(self) -> torch.Tensor | None:
+        size = self.program.scratch
+        return torch.empty(size, dtype=torch.uint8) if size else None
+
+    def _parts(self, steps: int, threads: int) -> int:
+        if threads <= 1:
+            return 1
+        return max(1, min(threads, self.program.blocks, steps * self.plan.work // THREAD_WORK))
+
+    def _sliced(
+        self,
+        inputs: list[torch.Tensor],
+        results: list[torch.Tensor],
+        steps: int,
+        order: tuple[int, int],
+        threads: int,
+    ) -> int:
+        """Run slices of steps, each on several threads; between slices Python can interrupt."""
+        n = len(self._carry)
+        before = [t.data_ptr() for t in inputs[:n]]
+        rest = [t.data_ptr() for t in inputs[n:]]
+        ys = [t.data_ptr() for t in results[n:]]
+        spare = [torch.empty_like(t) for t in results[:n]]
+        targets = [[t.data_ptr() for t in results[:n]], [t.data_ptr() for t in spare]]
+        parts = self._parts(steps, threads)
+        cuts = [self.program.blocks * i // parts for i in range(parts + 1)]
+        scratch = [self._scratch() for _ in range(parts)]
+        heaps = [0 if s is None else s.data_ptr() for s in scratch]
+        length = max(1, FIRST_SLICE_WORK // self.plan.work)
+        begin, turn, status = 0, 0, 0
+        while True:
+            end = min(steps, begin + length)
+            began = time.perf_counter()
+            status |= self._on_threads(
+                [
+                    self._pack(
+                        *before, *rest, *targets[turn], *ys, begin, end, *order,
+                        cuts[i], cuts[i + 1], heap,
+                    )
+                    for i, heap in enumerate(heaps)
+                ]
+            )  # fmt: skip
+            before, begin = targets[turn], end
+            if status or begin >= steps:
+                break
+            turn = 1 - turn
+            spent = time.perf_counter() - began
+            length = max(1, min(4 * length, int(length * SLICE_SECONDS / max(spent, 1e-6))))
+        if turn == 1:
+            results[:n] = spare
+        return status
+
+    def _on_threads(self, arrays: list[bytes]) -> int:
+        if len(arrays) == 1:
+            return int(self._function(arrays[0]))
+        pool = _pool(len(arrays) - 1, os.getpid())
+        futures: list[Future[int]] = [pool.submit(self._function, a) for a in arrays[1:]]
+        try:
+            status = int(self._function(arrays[0]))
+        finally:  # memory that a helper writes must outlive it
+            results = [f.result() for f in futures]
+        for result in results:
+            status |= result
+        return status
+
+    def _check_memory(self, steps: int) -> None:
+        needed = steps * self._step_bytes
+        available = _available_memory()
+        if available is not None and needed > available:
+            raise NativeMemoryError(
+                f"the ys of {steps} steps need {_in_words(needed)} "
+                f"({_in_words(self._step_bytes)} a step) and {_in_words(available)} are free; "
+                "return less from the body, or scan in several calls"
+            )
+
+
+def _raise_status(status: int) -> None:
+    reasons = []
+    if status & DIVISION_BY_ZERO:
+        reasons.append("an integer was divided by zero")
+    if status & OUT_OF_BOUNDS:
+        reasons.append("an index was outside its tensor")
+    if status & SINGULAR:
+        reasons.append("a matrix was singular, or not positive definite")
+    raise NativeRuntimeError(f"in a step of the loop {' and '.join(reasons)}")

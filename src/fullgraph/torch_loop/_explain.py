@@ -1,0 +1,142 @@
+"""explain_loop: what the native adapter makes of a body, or why it refuses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from fullgraph.errors import GradientRefusedError, UnsupportedBodyError
+from fullgraph.native.build import find_compiler
+from fullgraph.native.ir import Loop, Map, Nested, Node, format_loop
+from fullgraph.torch_loop._driver import TorchLoopDriver
+from fullgraph.torch_loop._native import NAME, NativeEngine, native_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LoopExplanation", "explain"]
+
+PyTree = Any
+
+
+@dataclass(frozen=True)
+class LoopExplanation:
+    """What became of a loop body.
+
+    Attributes
+    ----------
+    refused : str
+        Why the body cannot be compiled, or ``""``.
+    operation, line : str
+        What is refused, and the user's line.
+    captured : str
+        The body as loop IR, one value a line.
+    operations : dict of str to int
+        How often each operation occurs.
+    lanes, block : int
+        Number of independent lanes (0: none), and how many run together.
+    written_out : bool
+        Whether a step is scalar statements rather than loops over arrays.
+    c_text : str
+        The C file.
+    flags : tuple of str
+        Compiler flags.
+    compiler : str
+        First line of the compiler's version.
+    library : str
+        Path of the shared object.
+    capture_seconds, build_seconds : float
+        From Dynamo's graph to IR, and from IR to a loaded function.
+    cache_hit : bool
+        Whether the shared object was there already.
+    """
+
+    refused: str = ""
+    operation: str = ""
+    line: str = ""
+    captured: str = ""
+    operations: dict[str, int] | None = None
+    lanes: int = 0
+    block: int = 0
+    written_out: bool = False
+    c_text: str = ""
+    flags: tuple[str, ...] = ()
+    compiler: str = ""
+    library: str = ""
+    capture_seconds: float = 0.0
+    build_seconds: float = 0.0
+    cache_hit: bool = False
+
+    def __str__(self) -> str:
+        if self.refused:
+            where = f"\n  at {self.line}" if self.line else ""
+            return f"refused: {self.operation}{where}\n  {self.refused}"
+        counts = ", ".join(f"{n} x {name}" for name, n in (self.operations or {}).items())
+        lanes = f"{self.lanes} lanes in blocks of {self.block}" if self.lanes else "no lanes"
+        form = "scalar statements" if self.written_out else "loops over arrays"
+        found = "from the cache" if self.cache_hit else "built"
+        return "\n".join(
+            [
+                f"compiled: {lanes}, each step as {form}",
+                f"operations: {counts or 'none'}",
+                f"capture {self.capture_seconds:.2f} s, build {self.build_seconds:.2f} s ({found})",
+                f"compiler: {self.compiler}",
+                f"flags: {' '.join(self.flags)}",
+                f"library: {self.library}",
+                self.captured,
+                self.c_text,
+            ]
+        )
+
+
+def explain(
+    body: Callable[[PyTree, PyTree], tuple[PyTree, PyTree]],
+    init: PyTree,
+    xs: PyTree,
+    length: int | None,
+    vector_math: Literal["sleef", "libm"],
+) -> LoopExplanation:
+    """Compile a body and say how; see `fullgraph.torch_loop.explain_loop`."""
+    rules = native_rules(None, None)
+    engine = NativeEngine(rules, 1, vector_math)
+    driver = TorchLoopDriver(rules, engine)
+    try:
+        with torch.no_grad():
+            driver.scan(body, init, xs, length=length)
+    except UnsupportedBodyError as refusal:
+        return LoopExplanation(str(refusal), refusal.operation, refusal.line)
+    except GradientRefusedError as refusal:
+        return LoopExplanation(str(refusal), f"{NAME}: gradients")
+    found = engine.specialisations()[-1]
+    compiled = found.compiled
+    return LoopExplanation(
+        captured=format_loop(compiled.loop),
+        operations=_operations(compiled.loop),
+        lanes=compiled.plan.lanes,
+        block=compiled.plan.block,
+        written_out=compiled.plan.unroll,
+        c_text=compiled.program.text,
+        flags=compiled.built.flags,
+        compiler=find_compiler().version,
+        library=str(compiled.built.path),
+        capture_seconds=found.capture_seconds,
+        build_seconds=found.build_seconds,
+        cache_hit=compiled.built.cached,
+    )
+
+
+def _operations(loop: Loop) -> dict[str, int]:
+    counts: dict[str, int] = {}
+
+    def count(nodes: tuple[Node, ...]) -> None:
+        for node in nodes:
+            name = node.fn if isinstance(node, Map) else type(node).__name__.lower()
+            if name not in ("input", "constant"):
+                counts[name] = counts.get(name, 0) + 1
+            if isinstance(node, Nested):
+                count(node.loop.nodes)
+
+    count(loop.nodes)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,417 @@
+"""The native engine: a whole scan of CPU torch as one C function."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from fullgraph.errors import (
+    FullgraphException,
+    GradientRefusedError,
+    LoopCompilationError,
+    MissingBackendError,
+    NativeFallbackWarning,
+    UnsupportedBodyError,
+)
+from fullgraph.loops import LoopAdapter, _eager
+from fullgraph.loops._carry import split_result, strengthen, weak_leaves
+from fullgraph.loops._eager_torch import TorchOps, ops_for_this_call
+from fullgraph.loops._foreign import whole_driver
+from fullgraph.loops._tree import flatten, unflatten
+from fullgraph.native.build import find_compiler, unsupported_platform
+from fullgraph.native.capture import mark
+from fullgraph.native.dispatch import Site, Specialisation
+from fullgraph.native.inductor import can_inline
+from fullgraph.torch_loop._driver import (
+    CarryChangedError,
+    FlatScan,
+    NeedsRehearsal,
+    TorchLoopDriver,
+)
+from fullgraph.torch_loop._quiet import quiet_compilation
+from fullgraph.torch_loop._rules import Rules, check_output
+from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
+from fullgraph.torch_loop._transforms import active_transform
+
+__all__ = ["NAME", "NativeEngine", "captured_step", "native_adapter", "native_rules"]
+
+PyTree = Any
+Body = Callable[[PyTree, PyTree], tuple[PyTree, PyTree]]
+
+NAME: Final = "torch_native_loop_adapter"
+SITES: Final = 256  # bodies an adapter remembers; the least recently used one is forgotten
+DTYPES: Final = (
+    *(torch.float64, torch.float32, torch.int64, torch.int32, torch.int16, torch.int8),
+    *(torch.uint8, torch.bool),
+)
+_OPS: Final = TorchOps()
+_CPU: Final = torch.device("cpu")
+
+
+def native_adapter(
+    *,
+    max_steps: int | None,
+    max_elements: int | None,
+    fallback: str,
+    threads: int,
+    vector_math: str,
+) -> LoopAdapter:
+    """Return the adapter that `torch_native_loop_adapter` documents."""
+    problem = unsupported_platform()
+    if problem:
+        raise MissingBackendError(f"{NAME}: {problem}")
+    find_compiler()
+    rules = native_rules(max_steps, max_elements)
+    engine = NativeEngine(rules, threads, vector_math)
+    driver = TorchLoopDriver(rules, engine)
+    scan = _with_fallback(driver.scan) if fallback == "eager" else driver.scan
+    return LoopAdapter(scan=_short_way(engine, scan))
+
+
+def native_rules(max_steps: int | None, max_elements: int | None) -> Rules:
+    """Return what the adapter takes."""
+    return Rules(
+        adapter=NAME,
+        max_steps=max_steps,
+        max_elements=max_elements,
+        dtypes=DTYPES,
+        one_dtype=False,
+        scalars=True,
+        empty=True,
+        zero_steps=True,
+        namedtuples=True,
+        nested=True,
+        advice="Run this loop eagerly with use_loop_adapter(namespace, None), or with another "
+        "adapter.",
+    )
+
+
+class NativeEngine:
+    """Runs scans natively and keeps what it has compiled.
+
+    Parameters
+    ----------
+    rules : Rules
+        What the adapter takes.
+    threads : int
+    vector_math : str
+        As for the adapter.
+    """
+
+    def __init__(self, rules: Rules, threads: int, vector_math: str) -> None:
+        self.rules = rules
+        self._threads = threads
+        self._vector_math = vector_math
+        # By the id of the body's code, which is kept alive beside; closures share their code.
+        self.sites: OrderedDict[int, tuple[Any, Site]] = OrderedDict()
+
+    def scan(self, call: FlatScan, *, rehearsed: bool) -> tuple[list[Any], PyTree]:
+        """Run a scan that was captured before, or capture it now."""
+        init, x = self._arguments(call)
+        site = self.site(call.body)
+        run = (call.body, init, x, call.xs, call.length)
+        results = site.try_call(*run, reverse=call.reverse)
+        if results is None:
+            if not rehearsed:
+                raise NeedsRehearsal
+            try:
+                with quiet_compilation():
+                    results = site.call(*run, reverse=call.reverse)
+            except Exception as error:
+                reason = _reason(error)
+                if reason is error:
+                    raise
+                raise reason from error
+            self._check_size(call, results[1])
+        leaves: list[Any] = []
+        skeleton_of(results[0], leaves)
+        return leaves, results[1]
+
+    def inline_scan(self, call: FlatScan) -> tuple[list[Any], PyTree]:
+        """Emit a scan into the graph that somebody else's ``torch.compile`` is capturing."""
+        if call.length == 0 or not call.init or not can_inline():
+            return _unrolled(call)
+        return inlined_scan(call, self._strong(call), self._threads, self._vector_math)
+
+    def site(self, body: Body) -> Site:
+        """Return where captures of `body` are kept."""
+        key = getattr(body, "__code__", None) or type(body)
+        known = self.sites.get(id(key))
+        if known is None:
+            known = key, Site(captured_step, self._vector_math, self._threads)
+            self.sites[id(key)] = known
+            if len(self.sites) > SITES:
+                self.sites.popitem(last=False)
+        return known[1]
+
+    def specialisations(self) -> list[Specialisation]:
+        """Return everything that was compiled and is still remembered."""
+        return [s for _, site in self.sites.values() for s in site.specialisations]
+
+    def _arguments(self, call: FlatScan) -> tuple[PyTree, PyTree]:
+        """Return the carry with strong leaves, and a tree like one row of xs."""
+        rows = [torch.empty(leaf.shape[1:], dtype=leaf.dtype) for leaf in call.xs]
+        for row, leaf in zip(rows, call.xs, strict=True):
+            row.requires_grad_(leaf.requires_grad)
+        x = rebuild(call.row, rows)
+        if not weak_leaves(call.init):
+            return rebuild(call.carry, call.init), x
+        return rebuild(call.carry, self._strong(call)), x
+
+    @staticmethod
+    def _strong(call: FlatScan) -> list[Any]:
+        """Return the leaves of the carry, Python scalars as tensors of the dtype they take."""
+        if not weak_leaves(call.init):
+            return call.init
+        leaves, treedef = flatten(rebuild(call.carry, call.init))
+        strong = strengthen(leaves, treedef, _OPS, _CPU, _one_step(call))
+        ordered: list[Any] = []
+        skeleton_of(unflatten(treedef, strong), ordered)
+        return ordered
+
+    def _check_size(self, call: FlatScan, ys: PyTree) -> None:
+        """Apply the bound on stacked outputs, once their size is known."""
+        if self.rules.max_elements is None:
+            return
+        leaves: list[Any] = []
+        skeleton = skeleton_of(ys, leaves)
+        rows = [torch.empty(leaf.shape[1:], dtype=leaf.dtype) for leaf in leaves]
+        check_output(self.rules, skeleton, rows, call.length)
+
+
+def _one_step(call: FlatScan) -> Callable[[PyTree], PyTree]:
+    """Return the carry after one step as a function of the carry, run plainly on copies."""
+    first = call.length - 1 if call.reverse else 0
+    rows = [
+        leaf[first].clone() if call.length else leaf.new_ones(leaf.shape[1:]) for leaf in call.xs
+    ]
+
+    def after(tree: PyTree) -> PyTree:
+        carry, treedef = flatten(tree)
+        own = [v.clone() if isinstance(v, torch.Tensor) else v for v in carry]
+
+        def step() -> Any:
+            return call.body(unflatten(treedef, own), rebuild(call.row, rows))
+
+        return split_result(ops_for_this_call().evaluate(step))[0]
+
+    return after
+
+
+def _unrolled(call: FlatScan) -> tuple[list[Any], PyTree]:
+    """Trace a scan step by step."""
+    carry, ys = _eager.scan(
+        call.body,
+        rebuild(call.carry, call.init),
+        rebuild(call.row, call.xs),
+        length=call.length,
+        reverse=call.reverse,
+        ops=ops_for_this_call(),
+    )
+    leaves: list[Any] = []
+    skeleton_of(carry, leaves)
+    return leaves, ys
+
+
+def inlined_scan(
+    call: FlatScan, init: list[Any], threads: int, vector_math: str
+) -> tuple[list[Any], PyTree]:
+    """Emit torch's scan operator, marked, which keeps the body as a graph of its own.
+
+    The operator refuses results that share memory with anything; fresh copies cure that, and cost
+    nothing once compiled. Where there is no x it counts.
+    """
+    from torch._higher_order_ops import scan
+
+    def fresh(leaf: torch.Tensor) -> torch.Tensor:
+        return leaf.clone(memory_format=torch.contiguous_format)
+
+    def step(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+        # The mark says whose scan this is and how it is meant; it has no gradient on purpose.
+        marked = [mark(leaf, vector_math, threads) for leaf in carry]
+        new, y = step_of(call.body, call.carry, call.row, marked, row if call.xs else [])
+        outputs: list[Any] = []
+        skeleton_of(y, outputs)
+        return [fresh(leaf) for leaf in new], [fresh(as_tensor(leaf)) for leaf in outputs]
+
+    # Traced once more outside of the operator, for the structure of y; the compiler drops it.
+    rows = [fresh(leaf[0]) for leaf in call.xs]
+    y = step_of(call.body, call.carry, call.row, [fresh(leaf) for leaf in init], rows)[1]
+    skeleton = skeleton_of(y, [])
+    xs = call.xs or [torch.arange(call.length)]
+    carry, ys = scan(step, [fresh(leaf) for leaf in init], xs, reverse=call.reverse)
+    return list(carry), rebuild(skeleton, list(ys))
+
+
+def captured_step(body: Body, init: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:
+    """Take one step; this is what Dynamo captures."""
+    leaves: list[Any] = []
+    rows: list[Any] = []
+    skeleton, row_skeleton = skeleton_of(init, leaves), skeleton_of(x, rows)
+    carry = [mark(leaf, "carry", i) for i, leaf in enumerate(leaves)]
+    row = [mark(leaf, "x", i) for i, leaf in enumerate(rows)]
+    new, y = step_of(body, skeleton, row_skeleton, carry, row)
+    outputs: list[Any] = []
+    y_skeleton = skeleton_of(y, outputs)
+    return (
+        rebuild(skeleton, [mark(leaf, "new", i) for i, leaf in enumerate(new)]),
+        rebuild(y_skeleton, [mark(as_tensor(leaf), "y", i) for i, leaf in enumerate(outputs)]),
+    )
+
+
+def step_of(
+    body: Body, skeleton: Skeleton, row_skeleton: Skeleton, carry: list[Any], row: list[Any]
+) -> tuple[list[torch.Tensor], PyTree]:
+    """Call a body on leaves; return the leaves of the new carry, and y.
+
+    What is wrong with a carry was found in the rehearsal; here it only has to stop the capture.
+    """
+    result = body(rebuild(skeleton, carry), rebuild(row_skeleton, row))
+    if type(result) is not tuple or len(result) != 2:
+        raise CarryChangedError
+    leaves: list[Any] = []
+    if not collect(skeleton, result[0], leaves):
+        raise CarryChangedError
+    accepted: list[torch.Tensor] = []
+    for before, after in zip(carry, leaves, strict=True):
+        if not isinstance(after, torch.Tensor):  # a Python number
+            accepted.append(torch.tensor(after, dtype=before.dtype))
+        elif after.dtype != before.dtype or after.shape != before.shape:
+            raise CarryChangedError
+        else:
+            accepted.append(after)
+    return accepted, result[1]
+
+
+def as_tensor(leaf: Any) -> torch.Tensor:
+    """Return an output of a body as a tensor."""
+    return leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
+
+
+def _short_way(
+    engine: NativeEngine, scan: Callable[..., tuple[PyTree, PyTree]]
+) -> Callable[..., tuple[PyTree, PyTree]]:
+    """Return `scan` with a short cut for one tensor of xs and a body that was compiled before.
+
+    It is all that a short loop costs beside its steps, so it looks at nothing twice: what the
+    driver checks of the carry was true when the body was captured, and Dynamo's guards say whether
+    it still is. Rows are looked at here.
+    """
+    sites, rows = engine.sites, _Rows()
+    most = sys.maxsize if engine.rules.max_steps is None else engine.rules.max_steps
+    short = engine.rules.max_elements is None
+    compiling = torch.compiler.is_dynamo_compiling
+
+    def native_scan(
+        body: Body,
+        init: PyTree,
+        xs: PyTree = None,
+        *,
+        length: int | None = None,
+        reverse: bool = False,
+    ) -> tuple[PyTree, PyTree]:
+        if not compiling() and type(xs) is torch.Tensor and length is None and short:
+            site = sites.get(id(getattr(body, "__code__", None)))
+            row = rows.like(xs) if site is not None and active_transform() is None else None
+            if site is not None and row is not None:
+                steps = len(xs)
+                if steps <= most:
+                    found = site[1].try_call(body, init, row, (xs,), steps, reverse=reverse)
+                    if found is not None:
+                        return found
+        return scan(body, init, xs, length=length, reverse=reverse)
+
+    native_scan.engine = engine  # type: ignore[attr-defined]
+    return whole_driver(native_scan)
+
+
+class _Rows:
+    """Remembers the row of the last call, since calls in a row mostly look alike."""
+
+    def __init__(self) -> None:
+        self._last: tuple[torch.dtype, torch.Size, torch.Tensor] | None = None
+
+    def like(self, xs: torch.Tensor) -> torch.Tensor | None:
+        """Return a tensor like the rows of `xs`; None if `xs` needs a closer look."""
+        shape = xs.shape
+        if xs.requires_grad or not xs.is_cpu or not shape or xs.is_neg() or xs.is_sparse:
+            return None
+        last = self._last
+        if last is not None and last[0] is xs.dtype and last[1] == shape:
+            return last[2]
+        row = torch.empty(shape[1:], dtype=xs.dtype)
+        self._last = (xs.dtype, shape, row)
+        return row
+
+
+def _with_fallback(
+    scan: Callable[..., tuple[PyTree, PyTree]],
+) -> Callable[..., tuple[PyTree, PyTree]]:
+    """Return `scan` with plain Python for bodies that cannot be compiled."""
+    warned: dict[int, Any] = {}
+
+    def scan_or_fall_back(
+        body: Body, init: PyTree, xs: PyTree, *, length: int | None, reverse: bool
+    ) -> tuple[PyTree, PyTree]:
+        if torch.compiler.is_dynamo_compiling():
+            return scan(body, init, xs, length=length, reverse=reverse)
+        key = getattr(body, "__code__", None) or type(body)
+        if id(key) not in warned:
+            try:
+                return scan(body, init, xs, length=length, reverse=reverse)
+            except (UnsupportedBodyError, GradientRefusedError) as reason:
+                if isinstance(reason, UnsupportedBodyError):
+                    warned[id(key)] = key
+                warnings.warn(
+                    f"a loop runs as plain Python, 100 to 1 000 times slower: {reason}",
+                    NativeFallbackWarning,
+                    stacklevel=4,
+                )
+        return _eager.scan(body, init, xs, length=length, reverse=reverse, ops=ops_for_this_call())
+
+    return scan_or_fall_back
+
+
+def _reason(error: Exception) -> Exception:
+    """Return what a failed capture means to the user."""
+    inner = getattr(error, "inner_exception", None)
+    if isinstance(error, FullgraphException):
+        return error
+    if isinstance(inner, FullgraphException):
+        return inner
+    if inner is not None:
+        return LoopCompilationError(
+            f"{NAME}: the loop compiler failed on this body, which is a bug of fullgraph: "
+            f"{type(inner).__name__}: {inner}. Please report it; use_loop_adapter(namespace, None) "
+            f"runs the loop meanwhile."
+        )
+    if not type(error).__module__.startswith("torch._dynamo"):
+        return error
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    line = _user_line(error)
+    advice = (
+        "Compute with tensors only: no printing, no Python decisions on tensor values (write "
+        "torch.where or fullgraph.cond), no changes of outer state"
+    )
+    if "unbacked symbols" in said:
+        said = "an index that is a 0-d tensor"
+        advice = "Write torch.index_select(a, 0, i.reshape(1))[0] for a[i]"
+    return UnsupportedBodyError(
+        f"the body cannot become a native loop: it cannot be captured whole: {said}"
+        f"{' at ' + line if line else ''}. {advice}.",
+        "capture",
+        line,
+    )
+
+
+def _user_line(error: Exception) -> str:
+    stack = getattr(error, "real_stack", None)
+    if not stack:
+        return ""
+    frame = stack[-1]
+    return f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}"

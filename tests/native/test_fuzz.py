@@ -1,0 +1,56 @@
+"""Random bodies from the operation table, against eager torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+from pathlib import Path
+
+import pytest
+import torch
+
+_spec = importlib.util.spec_from_file_location("bodies", Path(__file__).with_name("bodies.py"))
+bodies = importlib.util.module_from_spec(_spec)
+__import__("sys").modules["bodies"] = bodies
+_spec.loader.exec_module(bodies)
+
+
+def run_one(native, seed):
+    source, carry, x_shape = bodies.make_body(seed)
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(value):
+        if value.kind == "i":
+            return torch.randint(-20, 20, value.shape, generator=generator)
+        return torch.randn(value.shape, generator=generator, dtype=torch.float64)
+
+    names = {
+        "torch": torch,
+        "w": draw(carry[0]),
+        "k": torch.randn(carry[0].shape[-1:], generator=generator, dtype=torch.float64),
+    }
+    path = f"<body {seed}>"
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    exec(compile(source, path, "exec"), names)
+    init = tuple(draw(leaf) for leaf in carry)
+    xs = torch.randn((4, *x_shape), generator=generator, dtype=torch.float64)
+    try:
+        native.check(names["body"], init, xs, rtol=1e-9)
+    except Exception as error:
+        raise AssertionError(f"seed {seed}\n{source}\n{error}") from error
+    finally:
+        torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument")
+@pytest.mark.parametrize("seed", range(12))
+def test_random_bodies(native, form, seed):
+    run_one(native, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("hundred", range(20))
+def test_two_thousand_random_bodies(native_with, hundred):
+    for seed in range(100 * hundred + 1000, 100 * hundred + 1100):
+        run_one(native_with(), seed)
