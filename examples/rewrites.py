@@ -139,7 +139,10 @@ def expand_dims(a: Array, axis: tuple[int, ...]) -> Array:
     """
     ndim = a.ndim + len(axis)
     new = [n + ndim if n < 0 else n for n in axis]
-    if len(dict.fromkeys(new)) != len(new) or not all([0 <= n < ndim for n in new])  # noqa: C419 - a generator breaks the graph:
+    inside = True
+    for n in new:
+        inside = inside and 0 <= n < ndim
+    if not inside or len(dict.fromkeys(new)) != len(new):
         raise ValueError(f"axis={axis} does not name {len(axis)} axes of {ndim}")
     sizes = list(a.shape)
     for n in sorted(new):

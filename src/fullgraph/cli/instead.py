@@ -26,6 +26,13 @@ _KINDS: dict[type[ast.AST], str] = {
 }
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
+_WHILE = (
+    "a `while` that looks at a tensor: if the number of steps has a bound, `fullgraph.fori_loop` "
+    "with steps that do nothing once it is done (`xp.where(done, state, new)`) is one whole graph; "
+    "`fullgraph.while_loop` writes the loop once for every backend, and is a loop in the program "
+    "under `jax.jit`"
+)
+
 
 def statements_around(text: str, line: int) -> list[str]:
     """Return the kinds of statement that enclose a line inside its function, innermost first."""
@@ -57,10 +64,7 @@ def instead(site: BreakSite, text: str) -> list[str]:
     first = around[0] if around else ""
     branching = "ata-dependent" in site.reason
     if first == "while" and branching:
-        said.append(
-            "a `while` that looks at a tensor: `fullgraph.while_loop(cond, body, state)` keeps it "
-            "in the graph"
-        )
+        said.append(_WHILE)
     elif first == "if" and branching:
         said.append(
             "an `if` that looks at a tensor: `xp.where(condition, one, other)` if both sides may "
@@ -74,9 +78,7 @@ def instead(site: BreakSite, text: str) -> list[str]:
             "of steps is `fullgraph.fori_loop` or `fullgraph.scan`"
         )
     elif "while" in around and not (first == "while" and branching):
-        said.append(
-            "the break is inside a `while`: `fullgraph.while_loop` keeps the loop in the graph"
-        )
+        said.append(_WHILE)
     elif "try" in around:
         said.append("a break inside `try` gives the whole function up: move the line out of it")
     return said

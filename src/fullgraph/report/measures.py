@@ -156,7 +156,7 @@ def status(item: FunctionRecord) -> Status:
         ran = calls.get(Outcome.GRAPH_RAN) or item.graphs_run
         return Status("whole", "good") if ran else Status("nothing to compile", "none")
     if not calls.get(Outcome.GRAPH_RAN):
-        return Status("not compiled", "bad")
+        return Status("not whole" if item.mode is Mode.FULLGRAPH else "not compiled", "bad")
     if sites:
         return Status("1 break" if len(sites) == 1 else f"{len(sites)} breaks", "warn")
     if calls.get(Outcome.OVER_LIMIT) or item.partly_over_limit:
