@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shlex
 import shutil
 import subprocess
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ADOPT = Path(__file__).resolve().parents[2] / "docs" / "adopt"
+ROOT = Path(__file__).resolve().parents[2]
+ADOPT = ROOT / "docs" / "adopt"
 
 
 def test_the_patch_for_scipy_applies_to_the_installed_release(tmp_path):
@@ -68,3 +70,10 @@ def test_the_workflow_runs_what_the_plugin_takes(suite):
     assert options == ["--fg-modes=compile", "--fg-report=torch-compile.json"]
     suite.write("def test_nothing(): pass")
     suite.run(*options).assert_outcomes(passed=1)
+
+
+def test_the_how_to_for_plain_projects_is_a_suite_that_passes(suite):
+    _, _, page = (ROOT / "docs" / "how-to-adopt.md").read_text().partition("## A PyTorch project")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    suite.pytester.makepyfile("\n".join(blocks))
+    suite.run("--strict-markers").assert_outcomes(passed=3)

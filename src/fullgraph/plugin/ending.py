@@ -13,7 +13,9 @@ from fullgraph.report.terminal import render
 if TYPE_CHECKING:
     from fullgraph.plugin.session import RunSession
 
-__all__ = ["say_summary", "write_report"]
+__all__ = ["say_summary", "summary_of", "write_report"]
+
+_LOG_WIDTH = 160
 
 
 def summary_of(session: RunSession) -> Summary:
@@ -45,7 +47,10 @@ def say_summary(session: RunSession, terminal: Any) -> None:
 
 
 def _width(terminal: Any) -> int:
-    return int(getattr(getattr(terminal, "_tw", None), "fullwidth", 100))
+    """Return the width of a terminal; a log file has none, and cuts no names."""
+    if not getattr(terminal, "isatty", False):
+        return _LOG_WIDTH
+    return int(getattr(getattr(terminal, "_tw", None), "fullwidth", _LOG_WIDTH))
 
 
 def write_report(session: RunSession) -> None:

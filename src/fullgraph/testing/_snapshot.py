@@ -13,6 +13,7 @@ import functools
 import random
 import sys
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -141,14 +142,22 @@ class Snapshot:
         _restore_random(self._random)
 
 
+_slots: weakref.WeakKeyDictionary[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
+
+
 def slot_names(value: Any) -> tuple[str, ...]:
     """Return the names of an object's attributes that do not live in its ``__dict__``."""
-    return tuple(
-        name
-        for cls in type(value).__mro__
-        for name, member in vars(cls).items()
-        if "__slots__" in vars(cls) and isinstance(member, types.MemberDescriptorType)
-    )
+    kind = type(value)
+    found = _slots.get(kind)
+    if found is None:
+        found = _slots[kind] = tuple(
+            name
+            for cls in kind.__mro__
+            if "__slots__" in vars(cls)
+            for name, member in vars(cls).items()
+            if isinstance(member, types.MemberDescriptorType)
+        )
+    return found
 
 
 def _restorer(value: Any) -> Callable[[Any, Any], None] | None:

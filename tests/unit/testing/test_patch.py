@@ -1,4 +1,3 @@
-# ruff: noqa: PT012
 from __future__ import annotations
 
 import contextlib

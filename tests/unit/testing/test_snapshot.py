@@ -1,4 +1,4 @@
-# ruff: noqa: NPY002 - the state of NumPy's global generator is what is tested
+
 from __future__ import annotations
 
 import collections
