@@ -4,7 +4,7 @@
     python tools/ecosystem.py --use RECORD.json ... # write the page from records taken before
 
 Measured is one call of every function, the calls of ``examples/audit_demo.py``; environments are
-``.venv`` and ``.venv-torch215``. Records are kept in ``benchmarks/results/ecosystem-*.json``.
+``.venv`` and ``.venv-torch215``. Records go to ``build/ecosystem-*.json``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "ecosystem.md"
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS = ROOT / "build"
 ENVIRONMENTS = (".venv", ".venv-torch215")
 ICONS = {"good": "🟢", "warn": "🟡", "bad": "🔴", "bug": "🟣", "none": "⚪"}
 
@@ -72,6 +72,7 @@ def main() -> None:
 
 def measured() -> Iterator[Path]:
     """Run the calls in each environment; give the record files."""
+    RESULTS.mkdir(exist_ok=True)
     for name in ENVIRONMENTS:
         python = ROOT / name / "bin" / "python"
         if not python.exists():

@@ -167,6 +167,7 @@ def test_nothing_recorded_is_a_failure(project):
     nothing.stdout.fnmatch_lines(["nothing was recorded to hold against the baseline*"])
 
 
+@pytest.mark.slow
 def test_workers_are_merged_before_the_comparison(project):
     project.run(MODES, "--fg-update-baseline")
     workers = project.run(MODES, "-n", "2")
@@ -190,6 +191,23 @@ def test_options_that_cannot_be_followed_stop_the_run(pytester, options, message
     result.stderr.fnmatch_lines([message])
 
 
+def test_html_and_github_with_a_new_break(project, monkeypatch):
+    project.run(MODES, "--fg-update-baseline")
+    summary = project.path / "summary.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    project.write(BREAKS)
+    ran = project.run(MODES, "--fg-html=report.html", "--fg-github")
+    assert ran.ret == 1
+    ran.stdout.fnmatch_lines(
+        [
+            "HTML report written to *report.html",
+            "::error file=lib_*.py,line=2,title=new graph break in scale::Data-dependent *",
+        ]
+    )
+    assert "if x.sum() &gt; 0:" in (project.path / "report.html").read_text()
+    assert "+ break: lib_" in summary.read_text()
+
+
 def test_another_torch_series_fails_until_it_is_added(project):
     project.run(MODES, "--fg-update-baseline")
     path = project.path / "base.toml"
@@ -203,6 +221,7 @@ def test_another_torch_series_fails_until_it_is_added(project):
     assert set(from_text(path.read_text()).by_torch) == {"2.1", series}
 
 
+@pytest.mark.slow
 def test_interrupted_runs_are_not_compared(project):
     project.run(MODES, "--fg-update-baseline")
     before = (project.path / "base.toml").read_text()
