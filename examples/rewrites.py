@@ -117,7 +117,8 @@ def setdiff1d(a: Array, b: Array) -> tuple[Array, Array]:
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape that arrays of these shapes broadcast to.
 
-    The original has a generator expression inside a call, which Dynamo does not trace.
+    The original has a generator expression inside a call, which Dynamo does not trace, and warns
+    that it is deprecated: a warning breaks the graph too.
     """
     ndim = 0
     for shape in shapes:
@@ -135,7 +136,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def expand_dims(a: Array, axis: tuple[int, ...]) -> Array:
     """Insert axes of length one.
 
-    The break of the original is in how it checks its arguments; the shape is all there is to do.
+    The original warns that it is deprecated, and a warning breaks the graph.
     """
     ndim = a.ndim + len(axis)
     new = [n + ndim if n < 0 else n for n in axis]

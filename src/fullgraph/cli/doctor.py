@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import os
@@ -165,7 +166,8 @@ def _torch() -> Iterator[Finding]:
     if (asked := os.environ.get("OMP_NUM_THREADS")) is not None:
         threads += f" (OMP_NUM_THREADS={asked})"
     yield Finding("torch threads", "ok", threads)
-    yield _cache()
+    yield _folder("Inductor cache", _inductor_cache())
+    yield from _native_cache()
     try:
         check_compiled(_double, (torch.ones(3),))
     except FullgraphException as error:
@@ -179,18 +181,30 @@ def _double(x: object) -> object:
     return x * 2  # type: ignore[operator]
 
 
-def _cache() -> Finding:
+def _inductor_cache() -> str:
     import getpass
     import tempfile
 
-    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or os.path.join(
+    return os.environ.get("TORCHINDUCTOR_CACHE_DIR") or os.path.join(
         tempfile.gettempdir(), f"torchinductor_{getpass.getuser()}"
     )
+
+
+def _native_cache() -> Iterator[Finding]:
+    """Say where compiled loops are kept, where this installation has native loops."""
+    try:
+        build = importlib.import_module("fullgraph.native.build")
+    except ImportError:
+        return
+    yield _folder("native loop cache", str(build.cache_folder()))
+
+
+def _folder(what: str, folder: str) -> Finding:
     if not os.path.isdir(folder):
-        return Finding("Inductor cache", "ok", f"{folder}, empty")
+        return Finding(what, "ok", f"{folder}, empty")
     size = 0
     for place, _, files in os.walk(folder):
         for name in files:
             path = os.path.join(place, name)
             size += os.path.getsize(path) if os.path.isfile(path) else 0
-    return Finding("Inductor cache", "ok", f"{folder}, {size / 1e6:.0f} MB")
+    return Finding(what, "ok", f"{folder}, {size / 1e6:.0f} MB")

@@ -62,9 +62,10 @@ def loop(
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(found), indent=1, default=str))
     else:
-        click.echo(str(found))
-        if show_c and found.c_text:
-            click.echo(f"\n{found.c_text}")
+        text = str(found)
+        if not show_c and found.c_text:
+            text = text.replace(found.c_text.strip(), "").rstrip()
+        click.echo(text)
     context.exit(Exit.FOUND if found.refused else Exit.OK)
 
 

@@ -18,7 +18,7 @@ class Explanation:
     c_text: str = "double step;"
 
     def __str__(self):
-        return f"refused: {self.refused}" if self.refused else "compiled"
+        return f"refused: {self.refused}" if self.refused else f"compiled\n{self.c_text}"
 
 
 @pytest.fixture
@@ -44,8 +44,9 @@ def given(monkeypatch):
 
 def test_arguments_become_arrays(fullgraph_command, body, given):
     options = ("--init", "float64[2]=zeros", "--init", "1.5", "--xs", "float64[5,2]")
-    ran = fullgraph_command("loop", body, *options, "--c")
-    assert (ran.code, ran.out) == (0, "compiled\n\ndouble step;\n")
+    ran = fullgraph_command("loop", body, *options)
+    assert (ran.code, ran.out) == (0, "compiled\n")
+    assert fullgraph_command("loop", body, *options, "--c").out == "compiled\ndouble step;\n"
     carry, number = given["init"]
     assert (carry.tolist(), number) == ([0, 0], 1.5)
     assert given["xs"].shape == (5, 2)
@@ -57,6 +58,14 @@ def test_a_refused_body_exits_with_1(fullgraph_command, body, given):
     assert ran.code == 1
     assert json.loads(ran.out)["refused"] == "no steps"
     assert given["xs"] is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="native loops need Linux")
+def test_a_real_body(fullgraph_command, body):
+    ran = fullgraph_command("loop", body, "--init", "float64[2]", "--xs", "float64[5,2]")
+    assert ran.code == 0
+    assert "add" in ran.out
+    assert "#include" not in ran.out
 
 
 def test_without_the_explaining_function_it_says_so(fullgraph_command, body, monkeypatch):
