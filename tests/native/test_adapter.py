@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from fullgraph.errors import (
     NativeFallbackWarning,
     NativeMemoryError,
     NativeRuntimeError,
+    SpecialisationLimitError,
     UnsupportedBodyError,
     UnsupportedLoopError,
     UsageError,
@@ -148,7 +151,13 @@ def test_negated_and_conjugated_views_are_taken_at_their_value(native):
     assert z.is_neg()
     native.check(body, torch.zeros(3), z)
     native.check(body, z[0], torch.rand(5, 3))
-    native.check(lambda c, x: (c + x * z[1], c), torch.zeros(3), torch.rand(5, 3))
+    dense = torch._neg_view(torch.rand(5, 3))
+    assert dense.is_neg()
+    assert dense.is_contiguous()
+    native.check(body, torch.zeros(3), dense)
+    native.check(body, dense[0], torch.rand(5, 3))
+    with pytest.raises(UnsupportedBodyError, match="resolve_neg"):
+        native.run(lambda c, x: (c + x * dense[1], c), torch.zeros(3), torch.rand(5, 3))
 
 
 def test_parameters_without_grad_mode(native):
@@ -218,8 +227,6 @@ def test_unsupported_operations_are_named_with_their_line(native, body, operatio
     with pytest.raises(UnsupportedBodyError, match=advice) as caught:
         native.run(body, torch.ones(3), torch.ones(2, 3))
     assert "test_adapter.py" in caught.value.line
-    import re
-
     assert re.search(operation, str(caught.value))
 
 
@@ -496,3 +503,23 @@ def test_registered_adapters_are_found():
         carry, ys = fullgraph.scan(lambda c, x: (c + x, c), 0.0, torch.arange(4.0))
     assert (carry.item(), ys.tolist()) == (6.0, [0.0, 0.0, 1.0, 3.0])
     assert len(adapter.scan.engine.specialisations()) == 1
+
+
+def test_too_many_captures_of_one_body_raise(native, monkeypatch):
+    monkeypatch.setattr(dispatch, "RECOMPILE_LIMIT", 2)
+    k = 0.0
+
+    def body(c, x):
+        return c * k + x, None
+
+    for k in (1.0, 2.0):
+        native.check(body, torch.ones(2), torch.ones(3, 2))
+    k = 3.0
+    with pytest.raises(SpecialisationLimitError, match="pass what changes as xs"):
+        native.run(body, torch.ones(2), torch.ones(3, 2))
+
+
+def test_the_page_about_native_loops_is_right():
+    page = Path(__file__).parents[2] / "docs" / "explanation-native.md"
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(block, str(page), "exec"), {})

@@ -11,7 +11,13 @@ from fullgraph.loops._carry import in_place_error, output_leaf
 from fullgraph.loops._foreign import foreign_scan, keeps_all_rules
 from fullgraph.loops._namespace import Namespace, eager_ops, leaf_ops, resolve
 from fullgraph.loops._ops import SCALAR_KINDS
-from fullgraph.loops._plan import check_count, check_index, check_predicate, first_device
+from fullgraph.loops._plan import (
+    check_count,
+    check_index,
+    check_predicate,
+    check_range,
+    first_device,
+)
 from fullgraph.loops._results import WhileResult
 from fullgraph.loops._tree import flatten, unflatten
 
@@ -171,7 +177,7 @@ def fori_loop(
     CarryError, InPlaceUpdateError, LoopTypeError
         As for `scan`.
     UsageError
-        (a ValueError) if a bound is not an integer.
+        (a ValueError) if a bound is not an integer, or one that `i` cannot hold.
 
     Notes
     -----
@@ -187,6 +193,7 @@ def fori_loop(
     namespace = resolve({"carry": init}, xp)
     ops = leaf_ops(namespace)
     device = first_device(flatten(init)[0], ops)
+    check_range(first, last, ops, device)
 
     def step(carry: PyTree, index: Array) -> tuple[PyTree, None]:
         return body(ops.zero_dimensional(index), carry), None
@@ -273,6 +280,15 @@ def while_loop(
     if adapter is not None and adapter.while_loop is not None:
         return adapter.while_loop(cond, body, init, max_steps=bound)
     ops = eager_ops(namespace)
+    if namespace.backend is Backend.TORCH:
+        from fullgraph.loops import _torch_cond
+
+        if _torch_cond.is_traced():
+            from fullgraph.loops import _torch_while
+
+            traced = _torch_while.while_loop(cond, body, init, max_steps=bound, ops=ops)
+            if traced is not _torch_while.NOT_TRACEABLE:
+                return traced
     state, steps, done = _eager.while_loop(cond, body, init, max_steps=bound, ops=ops)
     if bound is None:
         return state

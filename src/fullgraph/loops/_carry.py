@@ -336,4 +336,10 @@ def _strong(
             f"{dtype_name(spec.dtype)}, which cannot hold it. Give init an array of the dtype "
             f"that the body computes, or cast in the body."
         )
-    return ops.scalar(value, spec.dtype, spec.device)
+    try:
+        return ops.scalar(value, spec.dtype, spec.device)
+    except (OverflowError, RuntimeError) as error:
+        raise CarryError(
+            f"{path} goes into the body as the Python number {value!r} and comes out as "
+            f"{dtype_name(spec.dtype)}, which cannot hold it. Give init an array of a wider dtype."
+        ) from error

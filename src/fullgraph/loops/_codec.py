@@ -12,7 +12,8 @@ In a plain loop the structure is known after the first step, and a function writ
         return [a, b["v"]]
 
 takes a fifth of that. Tuples, lists, dicts and None are written so; a tree with any other container
-goes through optree. Leaves are not looked at: the check of a carry does that.
+goes through optree, and so does a very deep one. Leaves are not looked at: the check of a carry
+does that.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = ["Codec", "codec_for", "source_of"]
 
 PyTree = Any
 _MOST_CODECS = 256
+_DEEPEST = 64  # Python's parser takes 200 nested parentheses
 
 
 class Codec:
@@ -130,6 +132,7 @@ class _Writer:
         self.lines: list[str] = []
         self.leaves: list[str] = []
         self.keys: list[Any] = []
+        self.depth = 0
 
     def write(self, name: str, node: PyTree) -> str | None:
         """Write the checks of a node; return the expression that rebuilds it."""
@@ -137,10 +140,16 @@ class _Writer:
             self.lines.append(f"if {name} is not None: return None")
             return "None"
         kind = type(node)
-        if kind is tuple or kind is list:
-            return self._sequence(name, node, kind.__name__)
-        if kind is dict:
-            return self._dict(name, node)
+        if kind is tuple or kind is list or kind is dict:
+            if self.depth == _DEEPEST:
+                return None
+            self.depth += 1
+            if kind is dict:
+                built = self._dict(name, node)
+            else:
+                built = self._sequence(name, node, kind.__name__)
+            self.depth -= 1
+            return built
         if isinstance(node, (tuple, list, dict)) or not _tree.is_leaf(node):
             return None
         self.leaves.append(name)

@@ -14,6 +14,7 @@ import torch
 
 from fullgraph.loops._carry import in_place_error
 from fullgraph.loops._ops import LeafSpec
+from fullgraph.loops._torch_cond import is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,9 +28,14 @@ Array = Any
 _version = operator.attrgetter("_version")
 
 
+def _with_version(leaf: Array) -> Array:
+    """Return a copy of a tensor that was made in inference mode, else the tensor."""
+    return leaf.clone() if leaf.is_inference() else leaf
+
+
 def ops_for_this_call() -> TorchOps:
     """Return the operations that suit how this call runs: plain, traced or in inference mode."""
-    if torch.compiler.is_compiling():
+    if is_traced():
         return TracedTorchOps()
     if torch.is_inference_mode_enabled():
         return InferenceTorchOps()
@@ -78,7 +84,11 @@ class TorchOps:
 
     def lend(self, carry: list[Array]) -> tuple[list[Array], Any]:
         """Lend the tensors themselves and note their versions."""
-        return carry, (carry, tuple(map(_version, carry)))
+        try:
+            return carry, (carry, tuple(map(_version, carry)))
+        except RuntimeError:  # made in inference mode, and without a version
+            carry = list(map(_with_version, carry))
+            return carry, (carry, tuple(map(_version, carry)))
 
     def unwritten(self, token: Any) -> bool:
         """Compare the versions."""
@@ -153,8 +163,12 @@ class _Stack:
 
     def put(self, step: int, value: Array) -> None:
         """Keep a tensor."""
+        try:
+            self._versions[step] = value._version  # noqa: SLF001 - as _version, and faster
+        except RuntimeError:  # made in inference mode
+            value = value.clone()
+            self._versions[step] = _version(value)
         self._values[step] = value
-        self._versions[step] = value._version  # noqa: SLF001 - as _version, and faster
 
     def result(self) -> Array:
         """Stack, unless a value was written into after its step."""

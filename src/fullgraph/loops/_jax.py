@@ -38,6 +38,10 @@ Array = Any
 PyTree = Any
 
 
+class _Shape(jax.ShapeDtypeStruct):
+    """Stands for an array of which only the form is known; keys of jax.random have one too."""
+
+
 class JaxOps:
     """`LeafOps` for JAX. Sharding and placement are JAX's own affair, so specs have no device."""
 
@@ -46,7 +50,7 @@ class JaxOps:
 
     def is_array(self, leaf: Any) -> bool:
         """Accept JAX arrays, tracers and NumPy arrays."""
-        return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+        return isinstance(leaf, (jax.Array, np.ndarray, np.generic, _Shape))
 
     def spec(self, leaf: Array) -> LeafSpec:
         """Return shape and dtype."""
@@ -144,10 +148,12 @@ def _abstractly(function: Callable[..., PyTree], tree: PyTree, *others: Array) -
 
 
 def _stand_in(leaf: Any) -> Any:
-    """Return a concrete array in the place of a tracer, which must not leave its trace."""
-    if not isinstance(leaf, jax.Array):
-        return leaf
-    return np.broadcast_to(np.zeros((), dtype=leaf.dtype), leaf.shape)
+    """Return the form of a tracer in its place, which must not leave its trace."""
+    return _shape(leaf.shape, leaf.dtype) if isinstance(leaf, jax.Array) else leaf
+
+
+def _shape(shape: tuple[int, ...], dtype: Any) -> _Shape:
+    return _Shape(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 @whole_driver
@@ -167,7 +173,7 @@ def scan(
         def one(carry: PyTree, *row: Array) -> PyTree:
             return split_result(body(carry, unflatten(plan.xs_treedef, row)))[0]
 
-        samples = [jnp.zeros(row.shape[1:], dtype=row.dtype) for row in rows]
+        samples = [_shape(row.shape[1:], row.dtype) for row in rows]
         return _abstractly(one, tree, *samples)
 
     spec, carry = _prepare(plan.init, plan.init_treedef, after_one_step)

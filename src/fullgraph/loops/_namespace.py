@@ -49,7 +49,7 @@ def resolve(trees: dict[str, PyTree], xp: Any) -> Namespace:
     Raises
     ------
     UsageError
-        If there is no array and no `xp`.
+        If there is no array and no `xp`, or `xp` is no namespace.
     LoopTypeError
         If two libraries meet.
     """
@@ -67,6 +67,10 @@ def resolve(trees: dict[str, PyTree], xp: Any) -> Namespace:
             elif backend is not found:
                 raise _mixed(trees)
     if xp is not None:
+        if not isinstance(getattr(xp, "__name__", None), str):
+            raise UsageError(
+                f"xp must be an array namespace, such as the module numpy, and is {xp!r}."
+            )
         given = Backend.from_name(xp.__name__)
         if (found is not None and given is not found) or (stranger is not None and given):
             raise _mixed(trees, xp)

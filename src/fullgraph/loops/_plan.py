@@ -21,6 +21,7 @@ __all__ = [
     "check_index",
     "check_leaves",
     "check_predicate",
+    "check_range",
     "first_device",
     "plan_scan",
     "scan_length",
@@ -56,6 +57,20 @@ def check_index(name: str, value: Any) -> int:
             f"{name} must be an int, and is {value!r}. A bound that is known only while the loop "
             f"runs needs while_loop."
         ) from error
+
+
+def check_range(lower: int, upper: int, ops: LeafOps, device: Any) -> None:
+    """Refuse integers that the library's default integer dtype would wrap around or refuse."""
+    lower, upper = min(lower, upper), max(lower, upper)
+    if lower >= -(2**31) and upper <= 2**31:
+        return
+    name = dtype_name(ops.spec(ops.arange(0, 1, device)).dtype)
+    most = 2 ** (int(name.removeprefix("int")) - 1)
+    if lower < -most or upper > most:
+        raise UsageError(
+            f"a loop from {lower} to {upper} does not fit {name}, the default integer dtype of "
+            f"{ops.name}. Count from 0, and add the offset in a wider dtype in the body."
+        )
 
 
 def check_leaves(tree: PyTree, leaves: Sequence[Any], root: str, ops: LeafOps) -> None:

@@ -21,8 +21,11 @@ PyTree = Any
 
 
 def is_traced() -> bool:
-    """Whether this call is being traced by ``torch.compile``."""
-    return torch.compiler.is_compiling()
+    """Whether this call is being traced by ``torch.compile`` or ``torch.export``.
+
+    Not ``is_compiling``, which is true in every thread of the process while one of them compiles.
+    """
+    return torch.compiler.is_dynamo_compiling() or torch.compiler.is_exporting()
 
 
 def _array(leaf: Any) -> Any:

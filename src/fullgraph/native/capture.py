@@ -170,6 +170,8 @@ def _check_input(node: torch.fx.Node) -> None:
         )
     if value.device.type != "cpu":
         raise refusal(f"a tensor is on {value.device}", "", "Native loops run on the CPU")
+    if value.is_neg():
+        raise refusal("a closed-over tensor is lazily negated", "", "Call resolve_neg() on it")
     if value.layout is not torch.strided:
         raise refusal(f"a tensor is {value.layout}", "", f"Make {source} dense before the loop")
 

@@ -25,7 +25,10 @@ _ADVICE = (
         r"warnings?\.warn|`warn`",
         "a warning is emitted: do it in the caller, or only `if not torch.compiler.is_compiling()`",
     ),
-    (r"builtin (?:operator )?`?print|logging", "output is written: move it out of the function"),
+    (
+        r"builtin (?:operator )?`?print|logging",
+        "output is written: return the value and write it outside of the compiled function",
+    ),
     (
         r"Attempt to trace generator",
         "a generator function: compile the function that consumes it",
@@ -45,7 +48,30 @@ _ADVICE = (
 )
 
 
-def advice(reason: str, explanation: str = "") -> str | None:
-    """Return what to do about a break, or None where nothing better is known than torch's hint."""
+# What a line that branches on a tensor begins with tells which of the two it is.
+_BY_KEYWORD = (
+    (r"while\b", "a Python `while` on a tensor's value: write it with `fullgraph.while_loop`"),
+    (
+        r"(?:el)?if\b|.*\bif\b.*\belse\b",
+        "a Python `if` on a tensor's value: select with `xp.where(condition, a, b)`, or branch "
+        "with `fullgraph.cond`",
+    ),
+    (r"assert\b", "an assert on a tensor's value: check it outside of the compiled function"),
+)
+
+
+def advice(reason: str, explanation: str = "", source: str = "") -> str | None:
+    """Return what to do about a break, or None where nothing better is known than torch's hint.
+
+    Parameters
+    ----------
+    reason, explanation : str
+        What Dynamo says.
+    source : str
+        The line of code, where it is known.
+    """
     text = f"{reason}\n{explanation}"
-    return next((what for pattern, what in _ADVICE if re.search(pattern, text)), None)
+    pattern, what = next((row for row in _ADVICE if re.search(row[0], text)), (None, None))
+    if pattern == _ADVICE[0][0]:
+        return next((told for key, told in _BY_KEYWORD if re.match(key, source)), what)
+    return what

@@ -45,10 +45,12 @@ def charged_sites(log: CallLog) -> tuple[BreakSite, ...]:
     return tuple(dataclasses.replace(site, calls=1) for site in sites)
 
 
-def compiled_specialisations(log: CallLog) -> tuple[Specialisation, ...]:
-    """Return what the call compiled, in order."""
+def compiled_specialisations(log: CallLog, *, raced: bool = False) -> tuple[Specialisation, ...]:
+    """Return what the call compiled, in order: all but, or only, what another thread had too."""
     return tuple(
-        Specialisation(i.frame, i.signature, i.guard, i.own, graphs=i.graphs) for i in log.compiled
+        Specialisation(i.frame, i.signature, i.guard, i.own, graphs=i.graphs)
+        for i in log.compiled
+        if i.raced is raced
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import MismatchError, NothingCompiledError, UsageError
-from fullgraph.testing._compiled import compiled
+from fullgraph.testing._compiled import make_compiled
 from fullgraph.testing._dynamo.versions import torch_release
-from fullgraph.testing._modes import Mode, parse_mode
+from fullgraph.testing._modes import Budget, Mode, parse_mode
 from fullgraph.testing._names import display_name
 from fullgraph.testing._records import FunctionRecord, Outcome, Record
 
@@ -103,6 +103,7 @@ def check_compiled(
     >>> record.graphs, record.breaks
     (1, ())
     """
+    __tracebackhide__ = True
     parsed = parse_mode(mode, backend="torch")
     if parsed is Mode.EAGER:
         raise UsageError(
@@ -113,21 +114,15 @@ def check_compiled(
             f"args is a {type(args).__name__}: give the arguments as a tuple or list, "
             "check_compiled(func, (x,)) for a single one"
         )
-    for option, value in (("rtol", rtol), ("atol", atol)):
-        if value is not None and not _is_tolerance(value):
+    tolerances: dict[str, Any] = {"rtol": rtol, "atol": atol}
+    for option, value in tolerances.items():
+        if value is not None and not (isinstance(value, int | float) and value >= 0):
             raise UsageError(f"{option}={value!r} is not accepted: give a number >= 0, or None")
     torch_release()
     from fullgraph.testing._both import Both
 
-    call = compiled(
-        func,
-        mode=parsed,
-        backend=backend,
-        dynamic=dynamic,
-        allow_graph_breaks=graph_breaks,
-        allow_recompiles=recompiles,
-        config=config,
-    )
+    budget = Budget.parse(graph_breaks, recompiles, ("graph_breaks", "recompiles"))
+    call = make_compiled(func, parsed, budget, backend=backend, dynamic=dynamic, config=config)
     _refuse_iterators((tuple(args), dict(kwargs or {})))
     both = Both(func, tuple(args), dict(kwargs or {}), grad=grad)
     expected = both.eager()
@@ -155,10 +150,6 @@ def _refuse_iterators(tree: Any) -> None:
                 f"argument{''.join(f'[{entry!r}]' for entry in path)} is a {type(leaf).__name__}, "
                 "which can be run through only once, and check_compiled calls twice: give a list"
             )
-
-
-def _is_tolerance(value: object) -> bool:
-    return isinstance(value, int | float) and value >= 0
 
 
 def _said(error: BaseException | None) -> str:

@@ -40,10 +40,12 @@ class CompiledFunction:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function, compiled."""
-        # Not `is_compiling`, which is true in all threads while one of them compiles.
-        from torch.compiler import is_dynamo_compiling
+        __tracebackhide__ = True
+        from torch.compiler import is_dynamo_compiling, is_exporting
 
-        if is_dynamo_compiling():  # an outer capture takes the function itself
+        # An outer capture takes the function itself. `is_compiling` would be true in this thread
+        # while another one compiles, and the call would run plainly and unseen.
+        if is_dynamo_compiling() or is_exporting():
             return self.__wrapped__(*args, **kwargs)
         return self._call(args, kwargs)
 
@@ -152,11 +154,31 @@ def compiled(
     >>> double.record.graphs, len(double.record.breaks)
     (1, 0)
     """
-    parsed = parse_mode(mode, backend="torch")
+    return make_compiled(
+        func,
+        parse_mode(mode, backend="torch"),
+        Budget.parse(allow_graph_breaks, allow_recompiles),
+        backend=backend,
+        recompile_limit=recompile_limit,
+        dynamic=dynamic,
+        config=config,
+    )
+
+
+def make_compiled(
+    func: Callable[..., Any],
+    mode: Mode,
+    budget: Budget,
+    *,
+    backend: str,
+    dynamic: bool | None,
+    config: Mapping[str, Any] | None,
+    recompile_limit: int | None = None,
+) -> CompiledFunction:
+    """Check the rest of what `compiled` and `check_compiled` take, and make the function."""
     check_backend(backend)
     if not callable(func):
         raise UsageError(f"compiled() takes a callable, and {func!r} is not one")
-    budget = Budget.parse(allow_graph_breaks, allow_recompiles)
     if is_async(func):
         raise UsageError(
             f"{func!r} is async: torch.compile does not capture coroutines; compile a function "
@@ -176,4 +198,4 @@ def compiled(
         dynamic=dynamic,
         config=config,
     )
-    return CompiledFunction(func, CompiledCall(func, parsed, budget=budget, settings=settings))
+    return CompiledFunction(func, CompiledCall(func, mode, budget=budget, settings=settings))

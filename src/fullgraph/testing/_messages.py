@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 from typing import TYPE_CHECKING
 
@@ -24,17 +25,20 @@ _MOST_SITES = 8
 
 
 def describe_site(site: BreakSite) -> str:
-    """Return a few indented lines about one site."""
+    """Return a few indented lines about one site: what to write instead comes first."""
     lines = [f"  {site.where} in {site.function or '?'}: {site.reason}"]
+    source = linecache.getline(site.file, site.line).strip()
+    if source:
+        lines.append(f"    | {source}")
+    if what := advice(site.reason, site.explanation, source):
+        lines.append(f"    instead: {what}")
+    if site.skips_frame:
+        lines.append("    the whole function runs eagerly here, not only this line")
+    if site.callers:
+        lines.append(f"    called from: {' > '.join(site.callers)}")
     if site.explanation:
         lines.append(f"    torch: {site.explanation}")
     lines += [f"    hint: {hint}" for hint in site.hints[:2]]
-    if site.callers:
-        lines.append(f"    called from: {' > '.join(site.callers)}")
-    if site.skips_frame:
-        lines.append("    the whole function runs eagerly here, not only this line")
-    if what := advice(site.reason, site.explanation):
-        lines.append(f"    instead: {what}")
     return "\n".join(lines)
 
 
@@ -44,39 +48,56 @@ def _sites(sites: Sequence[BreakSite]) -> str:
     return text + (f"\n  ... and {more} more" if more > 0 else "")
 
 
+def _lines(sites: Sequence[BreakSite]) -> str:
+    return "this line" if len(sites) == 1 else "these lines"
+
+
 def _places(count: int) -> str:
     return "1 place" if count == 1 else f"{count} places"
 
 
-def graph_break_message(name: str, sites: Sequence[BreakSite], budget: float) -> str:
+def graph_break_message(
+    name: str,
+    sites: Sequence[BreakSite],
+    budget: float,
+    argument: str = "allow_graph_breaks",
+) -> str:
     """Return the message of a `GraphBreakError`."""
     allowed = "none is allowed" if budget == 0 else f"{int(budget)} allowed"
     skipped = any(site.skips_frame for site in sites)
     raise_to = "True" if skipped or not sites else str(len(sites))
     return (
         f"{name} breaks the graph at {_places(len(sites))}, {allowed}:\n{_sites(sites)}\n"
-        f"Rewrite these lines, or allow them: allow_graph_breaks={raise_to}"
+        f"Rewrite {_lines(sites)}, or allow it: {argument}={raise_to}"
         + (" (a function given up exceeds every finite budget)" if skipped else "")
     )
 
 
-def not_whole_message(name: str, sites: Sequence[BreakSite]) -> str:
+def not_whole_message(
+    name: str, sites: Sequence[BreakSite], argument: str = "allow_graph_breaks"
+) -> str:
     """Return the message of a `FullGraphError`."""
     return (
         f"{name} is not one whole graph:\n{_sites(sites)}\n"
-        "Rewrite this line, or allow breaks: allow_graph_breaks=True "
-        "(then compile mode lists every site, not only the first)"
+        f"Rewrite {_lines(sites)}, or allow breaks: mode 'compile' and {argument}=True, "
+        "which lists every site, not only the first"
     )
 
 
-def recompile_message(name: str, count: int, budget: float, guards: Sequence[str]) -> str:
+def recompile_message(
+    name: str,
+    count: int,
+    budget: float,
+    guards: Sequence[str],
+    argument: str = "allow_recompiles",
+) -> str:
     """Return the message of a `RecompileError`."""
     assert not math.isinf(budget), "an infinite budget cannot be exceeded"
     listed = "\n".join(f"  {guard}" for guard in guards[-_MOST_SITES:]) or "  (no guard reported)"
     allowed = "none is allowed" if budget == 0 else f"{int(budget)} allowed"
     return (
         f"{name} was compiled again {count} time{'s' * (count != 1)}, {allowed}; failed guards:\n"
-        f"{listed}\nMake what varies a tensor, or allow it: allow_recompiles={count}"
+        f"{listed}\nMake what varies a tensor, or allow it: {argument}={count}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fullgraph.errors import UsageError
 
@@ -71,15 +71,23 @@ class Budget:
 
     graph_breaks: float | None = None
     recompiles: float | None = None
+    arguments: tuple[str, str] = field(
+        default=("allow_graph_breaks", "allow_recompiles"), compare=False
+    )
+    """What the user calls the two, for messages."""
 
     @classmethod
     def parse(
-        cls, graph_breaks: bool | int | None = None, recompiles: bool | int | None = None
+        cls,
+        graph_breaks: bool | int | None = None,
+        recompiles: bool | int | None = None,
+        arguments: tuple[str, str] = ("allow_graph_breaks", "allow_recompiles"),
     ) -> Budget:
         """Check what the user gave: False or 0, a number, True for any number, None for none."""
         return cls(
-            check_allowance("allow_graph_breaks", graph_breaks),
-            check_allowance("allow_recompiles", recompiles),
+            check_allowance(arguments[0], graph_breaks),
+            check_allowance(arguments[1], recompiles),
+            arguments,
         )
 
     @property

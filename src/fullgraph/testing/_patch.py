@@ -257,9 +257,10 @@ def _wrapper_of(target: Target, call: CompiledCall) -> Any:
 
     @functools.wraps(func)
     def method(*args: Any, **kwargs: Any) -> Any:
-        from torch.compiler import is_dynamo_compiling
+        __tracebackhide__ = True
+        from torch.compiler import is_dynamo_compiling, is_exporting
 
-        if is_dynamo_compiling():  # see CompiledFunction.__call__
+        if is_dynamo_compiling() or is_exporting():  # as in CompiledFunction
             return func(*args, **kwargs)
         return call(args, kwargs)
 

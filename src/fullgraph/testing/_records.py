@@ -160,6 +160,16 @@ class FunctionRecord:
         """What two records of one function have in common."""
         return self.name, str(self.mode), self.backend
 
+    def __str__(self) -> str:
+        """Return a line of numbers, and one for each break site."""
+        outcomes = ", ".join(f"{n} {outcome}" for outcome, n in self.calls.items()) or "no calls"
+        numbers = f"{self.whole} whole, {self.graphs} graphs, {self.recompiles} recompiles"
+        lines = [f"{self.name} ({self.mode}): {outcomes}; {numbers}"]
+        for site in self.breaks:
+            calls = "1 call" if site.calls == 1 else f"{site.calls} calls"
+            lines.append(f"  {site.where} in {site.function or '?'}: {site.reason} ({calls})")
+        return "\n".join(lines)
+
     def merge(self, other: FunctionRecord) -> FunctionRecord:
         """Return the record of the calls of both, as one process would have made it."""
         assert self.key == other.key, "only records of one function and mode can be merged"
@@ -190,9 +200,16 @@ class Record:
     torch: str = ""
     """Version of torch."""
 
+    __iter__ = None  # a record is no sequence: iterate over its `functions`
+
+    def __str__(self) -> str:
+        """Return the functions' lines, then those that were not reached."""
+        lines = [str(record) for record in self.functions] or ["nothing was recorded"]
+        return "\n".join([*lines, *(f"never ran compiled: {what}" for what in self.unreached)])
+
     def __getitem__(self, name: str) -> FunctionRecord:
         """Return the only record of the function called `name`, in full or without its module."""
-        found = [r for r in self.functions if name in (r.name, r.name.rpartition(":")[2])]
+        found = [r for r in self.functions if name in _short_names(r.name)]
         if len(found) == 1:
             return found[0]
         have = ", ".join(f"{r.name} ({r.mode})" for r in self.functions) or "none"
@@ -275,6 +292,12 @@ class Record:
             raise UsageError(
                 f"not a fullgraph record of schema {SCHEMA}: {type(error).__name__}: {error}"
             ) from error
+
+
+def _short_names(name: str) -> set[str]:
+    """Return what a function may be asked for by; a module also by the name of its class."""
+    qualname = name.rpartition(":")[2]
+    return {name, qualname, qualname.removesuffix(".forward"), name.removesuffix(".forward")}
 
 
 def merge_sites(sites: Iterable[BreakSite]) -> tuple[BreakSite, ...]:

@@ -35,6 +35,8 @@ class Call:
     whole: bool = False
     sites: tuple[BreakSite, ...] = ()
     compiled: tuple[Specialisation, ...] = ()
+    raced: tuple[Specialisation, ...] = ()
+    """Compiled by several threads at once: one specialisation, whoever came first."""
     over_limit: bool = False
     graphs: int = 0
     graphs_run: int = 0
@@ -53,6 +55,7 @@ class Tally:
         self._failures: Counter[str] = Counter()
         self._sites: dict[tuple[str, int, str], BreakSite] = {}
         self._compiled: dict[tuple[str, str, int], Specialisation] = {}
+        self._provisional: set[tuple[str, str, int]] = set()
         self._whole = self._graphs = self._graphs_run = self._over_limit = 0
         self._compile_seconds = self._seconds = 0.0
 
@@ -74,8 +77,16 @@ class Tally:
                 self._sites[site.key] = site if known is None else merge_sites((known, site))[0]
             for item in call.compiled:
                 self._add_compiled(item)
+            for item in call.raced:
+                if item.key not in self._compiled:
+                    self._compiled[item.key] = dataclasses.replace(item, guard=None)
+                    self._provisional.add(item.key)
 
     def _add_compiled(self, item: Specialisation) -> None:
+        if item.key in self._provisional:  # the call that came first has ended last
+            self._provisional.remove(item.key)
+            self._compiled[item.key] = item
+            return
         repeat = 0
         while (item.frame, item.signature, repeat) in self._compiled:
             repeat += 1

@@ -89,7 +89,8 @@ def torch_compile_loop_adapter(*, max_steps: int = 128, max_elements: int = 65_5
     that is switched off (by environment, configuration, stance or context) and a failing compiler
     raise `LoopCompilationError`. There is no eager fallback. When a specialisation is compiled the
     body also runs once in plain Python on the first row, which is what finds in-place writes and
-    changed carries; afterwards only compiled code runs.
+    changed carries; afterwards only compiled code runs. A body that writes into a tensor it closes
+    over is refused then.
 
     Gradients are of first order; a second derivative raises. An adapter compiles at most 64
     specialisations (shapes, lengths, structures, values closed over) and then raises

@@ -32,10 +32,12 @@ from fullgraph.loops import _eager
 from fullgraph.loops._eager_torch import ops_for_this_call
 from fullgraph.loops._foreign import whole_driver
 from fullgraph.loops._ops import SCALAR_KINDS
+from fullgraph.loops._torch_cond import is_traced
 from fullgraph.torch_loop._failures import translate
 from fullgraph.torch_loop._rules import Rules, check_arguments, check_output, refuse
 from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
 from fullgraph.torch_loop._transforms import active_transform
+from fullgraph.torch_loop._writes import NoOutsideWrites
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +155,7 @@ class FlatScan:
 
         The driver calls this before a specialisation is compiled, outside of tracing. It finds what
         a capture cannot say or does not see: exceptions of the body, changed carries, writes into
-        loans, and outputs that the rules refuse.
+        loans or into tensors closed over, and outputs that the rules refuse.
         """
         if self.length == 0:
             return
@@ -165,7 +167,7 @@ class FlatScan:
                 seen[:] = [result[1]]
             return result
 
-        with torch.random.fork_rng(devices=()):
+        with torch.random.fork_rng(devices=()), NoOutsideWrites(self.rules):
             self._plainly(body, 1)
         leaves: list[Any] = []
         check_output(self.rules, skeleton_of(seen[0], leaves), leaves, self.length)
@@ -236,7 +238,7 @@ class TorchLoopDriver:
     ) -> tuple[PyTree, PyTree]:
         """Run a scan; see `fullgraph.scan` for the meaning and the adapter for what it takes."""
         call = self._flatten(body, init, xs, length, reverse=reverse)
-        if torch.compiler.is_compiling():
+        if is_traced():
             leaves, ys = self._engine.inline_scan(call)
             return rebuild(call.carry, leaves), ys
         rules = self._rules

@@ -12,6 +12,7 @@ import torch
 
 from fullgraph.loops import LoopAdapter, _eager
 from fullgraph.loops._eager_torch import ops_for_this_call
+from fullgraph.loops._torch_cond import is_traced
 from fullgraph.torch_loop._driver import (
     CarryChangedError,
     FlatScan,
@@ -124,7 +125,7 @@ def _captured(
 
     This is what makes a silent eager run impossible, whatever switched compilation off.
     """
-    if not torch.compiler.is_compiling():
+    if not is_traced():
         raise NotCapturedError
     return _unroll(body, carry_skeleton, row_skeleton, init, xs, length, reverse)
 

@@ -16,6 +16,7 @@ from fullgraph.errors import (
     LoopCompilationError,
     MissingBackendError,
     NativeFallbackWarning,
+    SpecialisationLimitError,
     UnsupportedBodyError,
 )
 from fullgraph.loops import LoopAdapter, _eager
@@ -25,7 +26,7 @@ from fullgraph.loops._foreign import whole_driver
 from fullgraph.loops._tree import flatten, unflatten
 from fullgraph.native.build import find_compiler, unsupported_platform
 from fullgraph.native.capture import mark
-from fullgraph.native.dispatch import Site, Specialisation
+from fullgraph.native.dispatch import RECOMPILE_LIMIT, Site, Specialisation
 from fullgraph.native.inductor import can_inline
 from fullgraph.torch_loop._driver import (
     CarryChangedError,
@@ -33,6 +34,7 @@ from fullgraph.torch_loop._driver import (
     NeedsRehearsal,
     TorchLoopDriver,
 )
+from fullgraph.torch_loop._failures import is_limit_hit
 from fullgraph.torch_loop._quiet import quiet_compilation
 from fullgraph.torch_loop._rules import Rules, check_output
 from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
@@ -114,7 +116,7 @@ class NativeEngine:
         """Run a scan that was captured before, or capture it now."""
         init, x = self._arguments(call)
         site = self.site(call.body)
-        run = (call.body, init, x, call.xs, call.length)
+        run = (call.body, init, x, [leaf.resolve_neg() for leaf in call.xs], call.length)
         results = site.try_call(*run, reverse=call.reverse)
         if results is None:
             if not rehearsed:
@@ -158,10 +160,11 @@ class NativeEngine:
         rows = [torch.empty(leaf.shape[1:], dtype=leaf.dtype) for leaf in call.xs]
         for row, leaf in zip(rows, call.xs, strict=True):
             row.requires_grad_(leaf.requires_grad)
-        x = rebuild(call.row, rows)
-        if not weak_leaves(call.init):
-            return rebuild(call.carry, call.init), x
-        return rebuild(call.carry, self._strong(call)), x
+        init = [
+            leaf.resolve_neg() if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in self._strong(call)
+        ]
+        return rebuild(call.carry, init), rebuild(call.row, rows)
 
     @staticmethod
     def _strong(call: FlatScan) -> list[Any]:
@@ -389,6 +392,12 @@ def _reason(error: Exception) -> Exception:
             f"{NAME}: the loop compiler failed on this body, which is a bug of fullgraph: "
             f"{type(inner).__name__}: {inner}. Please report it; use_loop_adapter(namespace, None) "
             f"runs the loop meanwhile."
+        )
+    if is_limit_hit(error):
+        return SpecialisationLimitError(
+            f"{NAME}: {RECOMPILE_LIMIT} captures of this body are compiled, which is the most one "
+            f"body takes. Shapes, dtypes or Python numbers that it closes over varied: pass what "
+            f"changes as xs or in the carry."
         )
     if not type(error).__module__.startswith("torch._dynamo"):
         return error

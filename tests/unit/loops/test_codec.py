@@ -73,3 +73,14 @@ def test_made_once_and_not_kept_without_bound(monkeypatch):
 def test_keys_are_data_and_no_code():
     tree = {"'] or __import__('os').abort() or t['": 1}
     assert codec(tree).flatten(tree) == [1]
+
+
+@pytest.mark.parametrize("wrap", [lambda t: [t], lambda t: (t,), lambda t: {"k": t}])
+@pytest.mark.parametrize("depth", [63, 64, 65, 250])
+def test_deep_trees(wrap, depth):
+    tree = 1
+    for _ in range(depth):
+        tree = wrap(tree)
+    made = codec(tree)
+    assert made.flatten(tree) == ([1] if depth <= 64 else None)
+    assert made.unflatten([1]) == tree

@@ -272,3 +272,16 @@ def test_while_loop_values():
         lambda s: s["x"] < 50, lambda s: {"x": s["x"] * 2}, {"x": torch.tensor(3.0)}, max_steps=9
     )
     assert (result.state["x"].item(), result.steps.item(), result.done.item()) == (96.0, 5, True)
+
+
+def test_tensors_made_in_inference_mode():
+    with torch.inference_mode():
+        made = torch.ones(2)
+    carry, ys = scan(lambda c, x: (made, made), torch.zeros(2), torch.zeros(3))
+    assert carry.tolist() == [1, 1]
+    assert ys.tolist() == [[1, 1]] * 3
+    assert not carry.is_inference()
+    carry, _ = scan(lambda c, x: (c + x, c), made, torch.stack([made, made]))
+    assert carry.tolist() == [3, 3]
+    result = while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, made), (0, torch.zeros(2)))
+    assert result[1].tolist() == [1, 1]

@@ -226,3 +226,26 @@ def test_concrete_cond_calls_one_branch():
     called = []
     cond(jnp.asarray(True), lambda: called.append("true"), lambda: called.append("false"))
     assert called == ["true"]
+
+
+def test_keys_beside_python_numbers():
+    def step(carry, _):
+        total, key = carry
+        key, now = jax.random.split(key)
+        return (total + jax.random.uniform(now), key), None
+
+    (total, _), _ = scan(step, (0.0, jax.random.key(0)), length=3)
+    want, _ = scan(step, (jnp.asarray(0.0), jax.random.key(0)), length=3)
+    assert total == want[0]
+    keys = jax.random.split(jax.random.key(1), 3)
+    total, _ = scan(lambda c, k: (c + jax.random.uniform(k), None), 0.0, keys)
+    assert total == pytest.approx(sum(float(jax.random.uniform(key)) for key in keys))
+    stop = while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1]), (0, keys[0]), max_steps=5)
+    assert int(stop.steps) == 2
+
+
+def test_fori_bounds_that_wrap_around():
+    if jax.config.jax_enable_x64:
+        pytest.skip("64-bit integers hold them")
+    with pytest.raises(UsageError, match="does not fit int32, the default integer dtype of JAX"):
+        fori_loop(2**40, 2**40 + 3, lambda i, c: i, jnp.asarray(0))

@@ -194,3 +194,25 @@ def test_body_that_cannot_take_placeholder_rows():
     ) as caught:
         scan(body, ZERO, np.zeros((0, 2)))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_xp_that_is_no_namespace():
+    with pytest.raises(UsageError, match=r"xp must be an array namespace, .* and is 'numpy'"):
+        scan(keep, 0.0, length=2, xp="numpy")
+
+
+def test_fori_bounds_beyond_the_default_integer():
+    with pytest.raises(UsageError, match=r"from 0 to 2361183241434822606848 does not fit int64"):
+        fori_loop(0, 2**71, lambda i, c: c, ZERO)
+    with pytest.raises(UsageError, match="does not fit int64, the default integer dtype of NumPy"):
+        fori_loop(-(2**63) - 1, 0, lambda i, c: c, ZERO)
+    last = fori_loop(2**63 - 2, 2**63 - 1, lambda i, c: i, np.asarray(0))
+    assert int(last) == 2**63 - 2
+    with pytest.raises(UsageError, match="does not fit int64"):
+        fori_loop(2**80, 0, lambda i, c: c, ZERO)
+
+
+def test_weak_number_beyond_its_dtype():
+    xs = np.zeros(2, dtype=np.int8)
+    with pytest.raises(CarryError, match="Python number 300 and comes out as int8, which cannot"):
+        scan(lambda c, x: (x, None), 300, xs)

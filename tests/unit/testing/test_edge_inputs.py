@@ -8,6 +8,7 @@ import functools
 import inspect
 import operator
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -420,3 +421,54 @@ def test_dynamic_shapes():
     for n in range(2, 8):
         call(torch.ones(n))
     assert call.record.compiles == 6
+
+
+def test_calls_while_another_thread_compiles_are_compiled_and_counted():
+    started, done = threading.Event(), threading.Event()
+
+    def slow_backend(graph, _inputs):
+        started.set()
+        assert done.wait(20)
+        return graph.forward
+
+    other = threading.Thread(
+        target=lambda: torch.compile(lambda v: v + 1, backend=slow_backend)(x())
+    )
+    call = compiled(double)
+    call(x())
+    other.start()
+    assert started.wait(20)
+    try:
+        assert torch.compiler.is_compiling()  # of the process, not of this thread
+        call(x())
+    finally:
+        done.set()
+        other.join()
+    assert call.record.calls == {Outcome.GRAPH_RAN: 2}
+
+
+def test_threads_that_compile_the_same_at_once_have_no_recompiles():
+    def f(v):
+        return v / float(v.max())
+
+    call = compiled(f, allow_recompiles=0)
+    barrier, failures = threading.Barrier(4), []
+
+    def run():
+        barrier.wait(20)
+        try:
+            call(x())
+        except Exception as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert call.record.calls == {Outcome.GRAPH_RAN: 4}
+    alone = compiled(f)
+    alone(x())
+    names = [item.frame for item in alone.record.specialisations]
+    assert [item.frame for item in call.record.specialisations] == names

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fullgraph.native.emit._elements import Elements, Position
-from fullgraph.native.emit._nests import Buffers, over
+from fullgraph.native.emit._loops import Buffers, over
 from fullgraph.native.emit._prelude import prelude
 from fullgraph.native.emit._scope import Scope, indent
 from fullgraph.native.emit._step import carry_memory, write_step

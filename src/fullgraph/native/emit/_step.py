@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fullgraph.native.emit._elements import Elements, Position
+from fullgraph.native.emit._fill import fill
 from fullgraph.native.emit._index import Index, linear, minus
-from fullgraph.native.emit._nests import Buffers, fill, loop, memory_size, over, store
+from fullgraph.native.emit._loops import Buffers, loop, memory_size, over, store
 from fullgraph.native.emit._scope import Scope
 from fullgraph.native.ir import Input, Loop, Nested, Node, Project
 from fullgraph.native.lanes import make_plan

@@ -31,6 +31,8 @@ class Specialisation:
     graphs: int = 0
     """Graphs that its code calls."""
     seconds: float = 0.0
+    raced: bool = False
+    """Whether another thread had compiled the same by the time that this one's turn came."""
 
 
 @dataclass(eq=False)

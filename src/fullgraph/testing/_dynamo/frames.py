@@ -180,6 +180,11 @@ def _traced(
     compiled.breaks.extend(events)
     compiled.guard = guards[0] if guards else None
     compiled.seconds = time.perf_counter() - start
+    # What Dynamo says where no guard fails after all. What follows a break in a function that two
+    # threads have compiled is another piece of code in each.
+    parent = log.ran[-1] if resumes and log.ran else None
+    held = bool(guards) and guards[0].startswith("Unexpected recompilation")
+    compiled.raced = held or (parent is not None and parent.raced)
     return answer, events, compiled
 
 
