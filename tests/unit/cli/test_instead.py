@@ -53,7 +53,7 @@ def test_source_that_cannot_be_parsed_has_nothing_around():
         (3, "Tensor.item()", ["keep it a 0-d tensor", "fullgraph.while_loop"]),
         (7, "Tensor.item()", ["keep it a 0-d tensor", "fullgraph.fori_loop", "fullgraph.scan"]),
         (9, "Tensor.item()", ["keep it a 0-d tensor", "move the line out of it"]),
-        (14, "print", ["move it out of the function"]),
+        (14, "print", ["output is written: return the value"]),
     ],
 )
 def test_the_fix_fits_the_statement(line, reason, words):
