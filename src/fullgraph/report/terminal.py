@@ -92,7 +92,8 @@ def _table(rows: Sequence[Row], verbosity: int, width: int) -> Iterator[Line]:
 def notes(summary: Summary, *, verbosity: int = 0) -> Iterator[str]:
     """Give what is said below the table."""
     yield from _totals(summary)
-    if verbosity >= 0 or (summary.limit is not None and summary.limit.over):
+    limit = summary.limit
+    if verbosity >= 0 or (limit is not None and limit.over + limit.partly):
         yield from price_in_words(summary.limit)
     yield from _named("tagged, but never called compiled by any test", summary.unreached, verbosity)
     if summary.bypassed:
@@ -143,6 +144,14 @@ def price_in_words(price: LimitPrice | None) -> Iterator[str]:
         return
     if not price.over and not price.partly:
         yield f"recompile limit {price.limit}: no call was over it"
+        return
+    if not price.over:
+        yield (
+            f"recompile limit {price.limit}: {price.partly} of {_count(price.calls, 'call')} "
+            f"({_percent(price.partly / price.calls)}) ran some of their frames eagerly, because "
+            "these had more specialisations than that"
+        )
+        yield "  a higher --fg-recompile-limit tests them too, and takes longer"
         return
     text = (
         f"recompile limit {price.limit}: {price.over} of {_count(price.calls, 'call')} "

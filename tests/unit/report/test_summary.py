@@ -108,6 +108,12 @@ def test_price_of_the_limit():
     assert "mod:f: 9 of 10 calls" in text
 
 
+def test_price_where_every_call_ran_some_graph():
+    record = Record((function("mod:g", calls={Outcome.GRAPH_RAN: 10}, partly_over_limit=3),))
+    text = "\n".join(price_in_words(summarise(record, limit=2).limit))
+    assert "recompile limit 2: 3 of 10 calls (30 %) ran some of their frames eagerly" in text
+
+
 def test_no_price_is_said_to_be_none():
     price = summarise(Record((function(),)), limit=256).limit
     assert list(price_in_words(price)) == ["recompile limit 256: no call was over it"]
