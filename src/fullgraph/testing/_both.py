@@ -13,6 +13,7 @@ import torch
 from fullgraph.errors import CaptureError, UsageError
 from fullgraph.testing._adaptors import is_generator_function
 from fullgraph.testing._compare import assert_same, copied
+from fullgraph.testing._compiled import CompiledFunction
 from fullgraph.testing._dynamo.tracing import quiet_notices
 from fullgraph.testing._names import display_name
 from fullgraph.testing._snapshot import Snapshot
@@ -137,6 +138,8 @@ def _real(output: torch.Tensor) -> torch.Tensor:
 
 def _carried(func: Callable[..., Any]) -> Any:
     """Return what a module, a callable object or a bound method may change beside its arguments."""
+    while isinstance(func, CompiledFunction):  # its record is not the user's
+        func = func.__wrapped__
     owner = getattr(func, "__self__", func)
     if isinstance(owner, torch.nn.Module):
         return {**dict(owner.named_parameters()), **dict(owner.named_buffers())}

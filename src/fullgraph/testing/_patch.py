@@ -199,7 +199,7 @@ def _replace(undo: contextlib.ExitStack, target: Target, replacement: Any) -> No
 # One compiled object per function and mode for the whole run: compiling anew in each test costs
 # 2.5 times as much. By identity, since callables may be unhashable or compare as they like; the
 # compiled object keeps the function alive, so that an identity is never reused.
-_calls: dict[tuple[int, str, Mode, Budget, CallOptions], CompiledCall] = {}
+_calls: dict[tuple[int, Mode, Budget, CallOptions, str], CompiledCall] = {}
 _calls_lock = threading.Lock()
 
 
@@ -208,7 +208,7 @@ def _call_of(func: Any, tag: Tag, mode: Mode, name: str) -> CompiledCall:
 
     options, budget = _options, budget_for(tag, name)
     # by name too: a method may be tagged for two classes that inherit it
-    key = (id(func), name, mode, budget, options)
+    key = (id(func), mode, budget, options, name)
     with _calls_lock:
         if key not in _calls:
             settings = Settings(

@@ -196,7 +196,7 @@ def test_memory_of_skips_is_bounded():
         return v
 
     call = compiled(f)
-    engine = call._call._breaking
+    engine = call._call.breaking
     for n in range(20):
         call(x(), object() if n % 2 else n)
     assert 0 < len(engine._skips) <= min(20, frames._MOST_SKIPS)
