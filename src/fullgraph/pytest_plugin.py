@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fullgraph.plugin.options import add_options
-from fullgraph.plugin.ratchet import RatchetOptions, RunRatchet, add_ratchet_options
+from fullgraph.plugin.options import add_options, add_ratchet_options, ends_with_something
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from fullgraph.plugin.ratchet import RunRatchet
     from fullgraph.plugin.session import RunSession
     from fullgraph.testing import Recording
 
 _SESSION = pytest.StashKey["RunSession"]()
-_RATCHET = pytest.StashKey[RunRatchet]()
+_RATCHET: pytest.StashKey[RunRatchet] = pytest.StashKey()
 _MARKERS = (
     "skip_xp_mode(mode, reason=None): skip the test in this mode of --fg-modes",
     "xfail_xp_mode(mode, reason=None, strict=None): expect the test to fail in this mode of "
@@ -43,8 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; begin, if something is asked."""
     for line in _MARKERS:
         config.addinivalue_line("markers", line)
-    ends = RatchetOptions.of(config).any
+    ends = ends_with_something(config)
     if ends and not hasattr(config, "workerinput"):
+        from fullgraph.plugin.ratchet import RunRatchet
+
         config.stash[_RATCHET] = RunRatchet(config)
     if ends or config.getoption("--fg-modes") or config.getoption("--fg-report"):
         _session(config)

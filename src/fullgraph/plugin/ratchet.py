@@ -1,6 +1,6 @@
 """What a run is held to and written as at its end: baseline, HTML report, GitHub annotations.
 
-Only the standard library and pytest are imported here before the run ends.
+Loaded by a run that asks for one of them, with options that `fullgraph.plugin.options` declares.
 """
 
 from __future__ import annotations
@@ -20,36 +20,10 @@ if TYPE_CHECKING:
     from fullgraph.plugin.session import RunSession
     from fullgraph.report.ratchet import Baseline, Comparison
 
-__all__ = ["RatchetOptions", "RunRatchet", "add_ratchet_options"]
+__all__ = ["RatchetOptions", "RunRatchet"]
 
 _PARTIAL = ("lf", "deselect", "ignore", "ignore_glob", "stepwise")
 """Options of pytest that leave tests out, beside those that `RunSession.whole_suite` knows."""
-
-
-def add_ratchet_options(parser: pytest.Parser) -> None:
-    """Declare the options."""
-    group = parser.getgroup("fullgraph")
-    group.addoption(
-        "--fg-baseline",
-        metavar="FILE.toml",
-        help="fail if less is captured than this file says: a break site or a recompile more, "
-        "coverage lost, a function no longer whole",
-    )
-    group.addoption(
-        "--fg-update-baseline",
-        action="store_true",
-        help="write what this run has captured to the file of --fg-baseline, for its series of "
-        "torch releases; what other series have stays",
-    )
-    group.addoption(
-        "--fg-html", metavar="FILE.html", help="write a report that a browser shows to this file"
-    )
-    group.addoption(
-        "--fg-github",
-        action="store_true",
-        help="print break sites as annotations of GitHub Actions, and add a table to the step "
-        "summary ($GITHUB_STEP_SUMMARY)",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +34,6 @@ class RatchetOptions:
     update: bool = False
     html: Path | None = None
     github: bool = False
-
-    @property
-    def any(self) -> bool:
-        """Whether anything is asked for."""
-        return self.baseline is not None or self.html is not None or self.github
 
     @classmethod
     def of(cls, config: pytest.Config) -> RatchetOptions:
