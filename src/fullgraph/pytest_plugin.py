@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fullgraph.plugin.options import add_options
+from fullgraph.plugin.options import add_options, add_ratchet_options, ends_with_something
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from fullgraph.plugin.ratchet import RunRatchet
     from fullgraph.plugin.session import RunSession
     from fullgraph.testing import Recording
 
 _SESSION = pytest.StashKey["RunSession"]()
+_RATCHET: pytest.StashKey[RunRatchet] = pytest.StashKey()
 _MARKERS = (
     "skip_xp_mode(mode, reason=None): skip the test in this mode of --fg-modes",
     "xfail_xp_mode(mode, reason=None, strict=None): expect the test to fail in this mode of "
@@ -34,13 +36,19 @@ _MARKERS = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options."""
     add_options(parser)
+    add_ratchet_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; begin, if something is asked."""
     for line in _MARKERS:
         config.addinivalue_line("markers", line)
-    if config.getoption("--fg-modes") or config.getoption("--fg-report"):
+    ends = ends_with_something(config)
+    if ends and not hasattr(config, "workerinput"):
+        from fullgraph.plugin.ratchet import RunRatchet
+
+        config.stash[_RATCHET] = RunRatchet(config)
+    if ends or config.getoption("--fg-modes") or config.getoption("--fg-report"):
         _session(config)
 
 
@@ -107,6 +115,11 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, Any, Any]:
         from fullgraph.plugin.ending import write_report
 
         write_report(run)
+        ratchet = config.stash.get(_RATCHET, None)
+        if ratchet is not None:
+            ratchet.settle(run, int(session.exitstatus))
+            if ratchet.failed and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
     return result
 
 
@@ -123,7 +136,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """Say what was captured."""
     session = config.stash.get(_SESSION, None)
     if session is None:
@@ -131,3 +144,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     from fullgraph.plugin.ending import say_summary
 
     say_summary(session, terminalreporter)
+    ratchet = config.stash.get(_RATCHET, None)
+    if ratchet is not None:
+        ratchet.settle(session, int(exitstatus))
+        ratchet.say(terminalreporter)

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MODES", "Options", "add_options"]
+__all__ = ["MODES", "Options", "add_options", "add_ratchet_options", "ends_with_something"]
 
 MODES = ("eager", "compile", "fullgraph", "jit")
 BACKENDS = ("trace", "aot_eager", "inductor")
@@ -112,6 +112,38 @@ def _add_settings(parser: pytest.Parser) -> None:
         type="args",
         default=["xp"],
     )
+
+
+def add_ratchet_options(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    group = parser.getgroup("fullgraph")
+    group.addoption(
+        "--fg-baseline",
+        metavar="FILE.toml",
+        help="fail if less is captured than this file says: a break site or a recompile more, "
+        "coverage lost, a function no longer whole",
+    )
+    group.addoption(
+        "--fg-update-baseline",
+        action="store_true",
+        help="write what this run has captured to the file of --fg-baseline, for its series of "
+        "torch releases; what other series have stays",
+    )
+    group.addoption(
+        "--fg-html", metavar="FILE.html", help="write a report that a browser shows to this file"
+    )
+    group.addoption(
+        "--fg-github",
+        action="store_true",
+        help="print break sites as annotations of GitHub Actions, and add a table to the step "
+        "summary ($GITHUB_STEP_SUMMARY)",
+    )
+
+
+def ends_with_something(config: pytest.Config) -> bool:
+    """Whether a run asks for a comparison or a file at its end, see `fullgraph.plugin.ratchet`."""
+    names = ("--fg-baseline", "--fg-update-baseline", "--fg-html", "--fg-github")
+    return any(config.getoption(name) for name in names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import sysconfig
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fullgraph.report.measures import charged_sites, is_whole, mode_label
 from fullgraph.testing._modes import Mode
 from fullgraph.testing._records import FunctionRecord, Outcome
 
@@ -158,13 +159,13 @@ def summarise(
 
 
 def _row(item: FunctionRecord) -> Row:
-    sites = [site for site in item.breaks if site.torch_bug is None]
+    sites = charged_sites(item)
     return Row(
         function=item.name,
-        mode=str(item.mode) if item.backend != "user" else "own",
+        mode=mode_label(item),
         calls=item.total_calls,
         coverage=item.coverage,
-        whole=_is_whole(item),
+        whole=is_whole(item),
         graphs=sum(made.graphs for made in item.specialisations),
         recompiles=item.recompiles,
         seconds=item.seconds or item.compile_seconds,
@@ -174,11 +175,6 @@ def _row(item: FunctionRecord) -> Row:
             for site in sorted(sites, key=lambda site: (-site.calls, site))
         ),
     )
-
-
-def _is_whole(item: FunctionRecord) -> bool:
-    answered = item.total_calls - item.calls.get(Outcome.RAISED, 0)
-    return 0 < answered == item.whole
 
 
 def _became_whole(
@@ -192,7 +188,7 @@ def _became_whole(
         name
         for name, items in by_name.items()
         if (budgets.get(name, (None, None))[0] or 0) > 0
-        and all(_is_whole(item) for item in items)
+        and all(is_whole(item) for item in items)
         and any(item.graphs_run for item in items)
     ]
 
