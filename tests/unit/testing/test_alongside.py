@@ -16,7 +16,7 @@ from fullgraph.testing._torch_call import CompiledCall
 
 
 def both(func, compiled, *args, **kwargs):
-    return call_both(func, lambda a, k: compiled(*a, **k), args, kwargs, name="m:f")
+    return call_both(func, lambda a, k: compiled(*a, **k), args, kwargs, name="m:f", owner=func)
 
 
 def test_the_compiled_result_is_returned_and_side_effects_happen_once():
