@@ -72,7 +72,9 @@ def shared_environment(lock: Path) -> Path:
 def link(venv: Path, shared: Path) -> None:
     """Make `venv`, whose only own package is this checkout, see the packages of `shared`."""
     stamp = venv / "shared"
-    if stamp.exists() and stamp.read_text() == str(shared):
+    # entry points are read when the package is installed: a changed pyproject.toml installs anew
+    metadata = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text() == f"{shared}\n{metadata}":
         return
     shutil.rmtree(venv, ignore_errors=True)
     run(sys.executable, "-m", "venv", "--without-pip", venv)
@@ -81,7 +83,7 @@ def link(venv: Path, shared: Path) -> None:
     pth.write_text(f"import site; site.addsitedir({str(packages)!r})\n")
     pip = (shared / "bin" / "python", "-m", "pip", "--python", venv / "bin" / "python")
     run(*pip, "install", "-q", "--no-deps", "--no-build-isolation", "-e", ROOT)
-    stamp.write_text(str(shared))
+    stamp.write_text(f"{shared}\n{metadata}")
 
 
 def main() -> None:
