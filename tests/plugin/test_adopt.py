@@ -74,6 +74,6 @@ def test_the_workflow_runs_what_the_plugin_takes(suite):
 
 def test_the_how_to_for_plain_projects_is_a_suite_that_passes(suite):
     _, _, page = (ROOT / "docs" / "how-to-adopt.md").read_text().partition("## A PyTorch project")
-    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     suite.pytester.makepyfile("\n".join(blocks))
     suite.run("--strict-markers").assert_outcomes(passed=3)

@@ -21,6 +21,7 @@ it traced by Dynamo.
 
 from __future__ import annotations
 
+import contextlib
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -167,7 +168,10 @@ class FlatScan:
                 seen[:] = [result[1]]
             return result
 
-        with torch.random.fork_rng(devices=()), NoOutsideWrites(self.rules):
+        # An engine that takes nested loops compiles them in this step, which a function mode would
+        # be traced into; it finds writes to the outside in what it has captured.
+        watch = contextlib.nullcontext() if self.rules.nested else NoOutsideWrites(self.rules)
+        with torch.random.fork_rng(devices=()), watch:
             self._plainly(body, 1)
         leaves: list[Any] = []
         check_output(self.rules, skeleton_of(seen[0], leaves), leaves, self.length)

@@ -30,7 +30,7 @@ def test_the_compiled_result_is_returned_and_side_effects_happen_once():
     x = torch.ones(2)
     assert both(double, double, x) is x
     assert x.tolist() == [2, 2]
-    assert len(calls) == 2
+    assert len(calls) == 1  # what the eager call appended is taken back
 
 
 def test_both_see_the_same_random_numbers():
