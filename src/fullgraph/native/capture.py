@@ -18,8 +18,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fullgraph.errors import GradientRefusedError
 from fullgraph.native.convert import Converter, origin_of, refusal
-from fullgraph.native.ir import InvalidIRError, Loop, verify
+from fullgraph.native.ir import InvalidIRError, Loop
 from fullgraph.native.ops import canonical_name, rules
+from fullgraph.native.verify import verify
 
 __all__ = ["Captured", "lower", "mark"]
 

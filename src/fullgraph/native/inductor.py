@@ -18,9 +18,9 @@ import torch
 from fullgraph.errors import LoopCompilationError
 from fullgraph.native.capture import refuse_gradient
 from fullgraph.native.convert import Converter
-from fullgraph.native.ir import verify
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.runtime import CompiledLoop, compile_loop, torch_dtype
+from fullgraph.native.verify import verify
 
 __all__ = ["CAPTURING", "can_inline", "replace_scans"]
 

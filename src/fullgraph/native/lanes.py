@@ -322,23 +322,25 @@ def _find_lanes(loop: Loop, nodes: tuple[Node, ...]) -> tuple[dict[Node, int], i
     return best, count
 
 
+def _tie_trailing(ties: list[tuple[_Axis, _Axis]], node: Node, a: Node) -> None:
+    """Tie the axes of an operand to those of a result with which they are broadcast."""
+    shift = len(node.shape) - len(a.shape)
+    for d, n in enumerate(a.shape):
+        if n == node.shape[d + shift]:
+            ties.append(((a, d), (node, d + shift)))
+
+
 def _axes(node: Node) -> tuple[list[tuple[_Axis, _Axis]], list[_Axis]]:
     """Return which axes of operands and result go together, and which cannot be lanes."""
     ties: list[tuple[_Axis, _Axis]] = []
     stops: list[_Axis] = []
 
-    def trailing(a: Node) -> None:
-        shift = len(node.shape) - len(a.shape)
-        for d, n in enumerate(a.shape):
-            if n == node.shape[d + shift]:
-                ties.append(((a, d), (node, d + shift)))
-
     match node:
         case Map():
             for a in node.args:
-                trailing(a)
+                _tie_trailing(ties, node, a)
         case Broadcast():
-            trailing(node.arg)
+            _tie_trailing(ties, node, node.arg)
         case Reshape():
             for left, right in reshape_groups(node.arg.shape, node.shape):
                 long_l = [d for d in left if node.arg.shape[d] != 1]
@@ -375,7 +377,7 @@ def _axes(node: Node) -> tuple[list[tuple[_Axis, _Axis]], list[_Axis]]:
             for d, source in enumerate(node.sources):
                 if isinstance(source, Node):
                     stops.append((node.arg, d))
-                    trailing(source)
+                    _tie_trailing(ties, node, source)
                 elif node.arg.shape[d] == node.shape[source]:
                     ties.append(((node.arg, d), (node, source)))
                 else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fullgraph.native.dtypes import BOOL, I64
 from fullgraph.native.ir import (
     ArgReduce,
     Broadcast,

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fullgraph.loops import cond
+from fullgraph.ode._adaptive_state import Carry, Piece, PlainCarry
 from fullgraph.ode._control import Controller, Tolerances, first_step, scales, squared_norm
 from fullgraph.ode._dense import Records, joined
 
@@ -33,18 +34,6 @@ Array = Any
 PyTree = Any
 State = list[Array]
 
-
-class Carry(NamedTuple):
-    """What the loop carries, of the batch's shape where it is not the state's."""
-
-    time: Array
-    step: Array  # to try next; 0 for a row that cannot go on
-    log_error: Array  # of the last accepted step
-    tries: Array  # iterations so far, in the dtype of time
-    state: State
-    slope: State
-
-
 _STRETCH = 1.01  # a step that leaves less than a hundredth of itself goes to the end
 _EAGER_RUN = 16  # iterations of a run that is plain, or compiled for one length alone
 _FIRST_RUN = 32  # iterations of the first compiled run, when nothing is known of the steps
@@ -53,36 +42,6 @@ _MOST_KEPT = 2**28  # bytes of records that are kept before outputs are taken ou
 
 
 #: The same as a plain tuple, which is what loops carry: they have their shortest call then.
-PlainCarry = tuple[Array, Array, Array, Array, State, State]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """The result of a smooth piece.
-
-    Attributes
-    ----------
-    carry : tuple
-        What the loop carried at its end.
-    records : Records or None
-        All steps, if they were kept.
-    outputs : list of array
-        States at the asked times, NaN where they were not reached.
-    accepted, attempts : array
-        Numbers of steps, for each row of the batch.
-    reached : array of bool
-        Whether the end was reached.
-    ends : array of shape (n + 1, *batch)
-        Ends of steps, the start first; a rejected step repeats the time before it.
-    """
-
-    carry: Carry
-    records: Records | None
-    outputs: State
-    accepted: Array
-    attempts: Array
-    reached: Array
-    ends: Array
 
 
 @dataclass(frozen=True)

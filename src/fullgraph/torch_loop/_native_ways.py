@@ -21,7 +21,12 @@ from fullgraph.torch_loop._transforms import active_transform
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fullgraph.torch_loop._native import NativeEngine
+
 __all__ = ["short_way", "with_fallback"]
+
+PyTree = Any
+Body = Any
 
 
 def short_way(

@@ -16,9 +16,9 @@ from fullgraph.native.ir import (
     Slice,
     format_loop,
     topological,
-    verify,
 )
 from fullgraph.native.lanes import make_plan, reshape_groups
+from fullgraph.native.verify import verify
 
 
 def carry(shape=(3, 8), dtype=F64, index=0):
