@@ -32,6 +32,7 @@ format: env
 
 demo: env
 	$(PY) examples/write_a_loop_once.py
+	$(PY) examples/race_native_loops.py
 	$(PY) examples/audit_demo.py
 
 bench: env
