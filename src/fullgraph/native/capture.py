@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fullgraph.errors import GradientRefusedError
 from fullgraph.native.convert import Converter, origin_of, refusal
@@ -63,7 +64,17 @@ torch.fx.node.has_side_effect(torch.ops.fullgraph.mark)
 
 
 def mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
-    """Mark a leaf while a body is captured: role ``carry``, ``x``, ``new`` or ``y``."""
+    """Mark a leaf while a body is captured.
+
+    Parameters
+    ----------
+    value : Tensor
+    role : str
+        ``"carry"``, ``"x"``, ``"new"`` or ``"y"``; in a while loop ``"going"`` for its condition,
+        and ``"steps"`` for the place of the number of steps among the results.
+    index : int
+        Number of the leaf.
+    """
     result: torch.Tensor = torch.ops.fullgraph.mark(value, role, index)
     return result
 
@@ -120,7 +131,7 @@ def lower(gm: torch.fx.GraphModule) -> Captured:
             raise InvalidIRError(f"{node} marks {node.args[0]}, which is no argument")
     traced = _step_graph(gm, marks, carry, xs, placeholders)
     builder = Converter(traced)
-    loop = builder.loop(len(carry), len(xs))
+    loop = builder.loop(len(carry), len(xs), going=("going", 0) in marks)
     verify(loop)
     return Captured(
         loop,
@@ -132,6 +143,9 @@ def lower(gm: torch.fx.GraphModule) -> Captured:
     )
 
 
+_RESULTS = ("new", "y", "going")  # of a step, in this order
+# What follows the new carry among the results: ys, or what a while loop says of itself.
+_PLACES = {"y": 0, "steps": 0, "going": 1}
 _PLAIN_SOURCE = re.compile(r"""[LG](\['\w+'\]|\[\d+\]|\.__closure__|\.cell_contents)+""")
 
 
@@ -189,7 +203,7 @@ def _outputs(gm: torch.fx.GraphModule, carries: int) -> tuple[int, ...]:
             )
         role, index = value.args[1], value.args[2]
         assert isinstance(index, int)
-        result.append(index if role == "new" else carries + index)
+        result.append(index if role == "new" else carries + _PLACES[str(role)] + index)
     return tuple(result)
 
 
@@ -239,8 +253,8 @@ def _step_graph(
 ) -> torch.fx.GraphModule:
     """Return the step as a functional ATen graph of carry, xs and the graph's own arguments."""
     inputs = [*carry, *xs]
-    results = [key for key in marks if key[0] in ("new", "y")]
-    results.sort(key=lambda key: (key[0] != "new", key[1]))
+    results = [key for key in marks if key[0] in _RESULTS]
+    results.sort(key=lambda key: (_RESULTS.index(str(key[0])), key[1]))
 
     runners: list[_Step] = []
 
@@ -257,7 +271,11 @@ def _step_graph(
         tracing_mode="fake",
         _allow_non_fake_inputs=True,
     )
-    mode = torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # noqa: SLF001
+    # torch's while operator asks for the environment of symbols; there are to be none.
+    symbols = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+    mode = torch._subclasses.fake_tensor.FakeTensorMode(  # noqa: SLF001
+        allow_non_fake_inputs=True, shape_env=symbols, static_shapes=True
+    )
     with (
         torch._guards.tracing(None),  # noqa: SLF001
         mode,

@@ -28,6 +28,7 @@ from fullgraph.native.lanes import make_plan
 from fullgraph.native.ops import Refused
 from fullgraph.native.outer_state import changes_outer_state
 from fullgraph.native.runtime import CompiledLoop, compile_loop
+from fullgraph.native.while_runtime import CompiledWhile, compile_while
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +52,7 @@ _OWN_MODULES: Final = (
 )
 _OWN_SOURCE: Final = re.compile(
     r"(?:list\(dict\.keys\(|dict\()*G\['(?:"
-    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|CarryChangedError)'"
+    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|truth_of|CarryChangedError)'"
     rf"|__import_(?:{'|'.join(_OWN_MODULES)})(?!.*\.torch\.(?!ops\b)))"
 )
 
@@ -101,7 +102,7 @@ class Specialisation:
     """
 
     captured: Captured
-    compiled: CompiledLoop
+    compiled: CompiledLoop | CompiledWhile
     threads: int
     capture_seconds: float = 0.0
     build_seconds: float = 0.0
@@ -272,7 +273,8 @@ class Site:
         captured = lower(gm)
         lowered = time.perf_counter()
         try:
-            compiled = compile_loop(
+            compile_it = compile_loop if captured.loop.going is None else compile_while
+            compiled = compile_it(
                 captured.loop, make_plan(captured.loop), vector_math=self.vector_math
             )
         except Refused as reason:
