@@ -21,10 +21,11 @@ from fullgraph.errors import (
     NativeRuntimeError,
     UnsupportedBodyError,
     UnsupportedLoopError,
+    UsageError,
 )
 from fullgraph.native import dispatch, lanes
 from fullgraph.native.ir import Nested
-from fullgraph.torch_loop import torch_native_loop_adapter
+from fullgraph.torch_loop import explain_loop, torch_native_loop_adapter
 
 
 class Whiles:
@@ -457,3 +458,16 @@ def test_inputs_of_any_layout(native):
     base = torch.arange(24.0, dtype=torch.float64).reshape(4, 6)
     for init in (base.T, base[::2, 1:], base[0].expand(3, 6), torch._neg_view(base)):
         native.check(lambda s: s.sum() < 1e4, lambda s: s * 2 + 1, init)
+
+
+def test_explain_loop_of_a_while_loop():
+    told = explain_loop(
+        lambda s: s[0] < 0, lambda s: (s[0] + 1, s[1] * 2), (f64(3.0), f64(1.0, 2.0))
+    )
+    assert told.operations == {"add": 1, "lt": 1, "mul": 1}
+    assert "while %" in told.captured
+    assert "for (t = t_begin, done = false;; ++t)" in told.c_text
+    told = explain_loop(lambda s: s < 0, lambda s: torch.sort(s)[0], f64(1.0, 2.0).sum())
+    assert "aten.sort" in told.operation
+    with pytest.raises(UsageError, match="length is for scans"):
+        explain_loop(lambda s: s < 0, lambda s: s, f64(1.0), length=3)

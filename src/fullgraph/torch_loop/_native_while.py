@@ -68,6 +68,26 @@ class NativeWhile:
             if traced is not _torch_while.NOT_TRACED:
                 return traced
             return plain_while(cond, body, init, max_steps=max_steps)
+        init = self._prepared(cond, body, init, max_steps)
+        site, limit = self.site(cond, body), UNBOUNDED if max_steps is None else max_steps
+        results = site.try_call((cond, body), init, None, (), limit, reverse=False)
+        if results is None:
+            # One plain step finds what a capture cannot say: exceptions of the body, a changed
+            # carry, a condition that is no truth value, writes into the carry.
+            with torch.random.fork_rng(devices=()):
+                first = plain_while(cond, body, init, max_steps=min(1, limit))
+            if int(first.steps) == 0:  # nothing to run, and the body may not fit this state
+                return first.state if max_steps is None else first
+            results = self._captured(site, cond, body, init, limit)
+        return results[0] if max_steps is None else WhileResult(results[0], *results[1])
+
+    def compile(self, cond: Cond, body: Body, init: PyTree) -> None:
+        """Compile a loop for a state, whether or not it would take a step from there."""
+        init = self._prepared(cond, body, init, None)
+        self._captured(self.site(cond, body), cond, body, init, 0)
+
+    def _prepared(self, cond: Cond, body: Body, init: PyTree, max_steps: int | None) -> PyTree:
+        """Check the arguments; return the carry with strong leaves."""
         leaves: list[Any] = []
         skeleton = skeleton_of(init, leaves)
         check_state(self.rules, skeleton, leaves, max_steps)
@@ -80,30 +100,16 @@ class NativeWhile:
             leaf.resolve_neg() if leaf.is_neg() else leaf
             for leaf in _strong(cond, body, rebuild(skeleton, leaves))
         ]
-        return self._run(cond, body, rebuild(skeleton, strong), max_steps)
+        return rebuild(skeleton, strong)
 
-    def _run(
-        self, cond: Cond, body: Body, init: PyTree, max_steps: int | None
-    ) -> PyTree | WhileResult:
-        """Run the loop compiled, rehearsed before it is captured, and explain its failure."""
-        site, limit = self.site(cond, body), UNBOUNDED if max_steps is None else max_steps
-        results = site.try_call((cond, body), init, None, (), limit, reverse=False)
-        if results is not None:
-            return finished(results, max_steps)
-        # One plain step finds what a capture cannot say: exceptions of the body, a changed carry, a
-        # condition that is no truth value, writes into the carry.
-        with torch.random.fork_rng(devices=()):
-            first = plain_while(cond, body, init, max_steps=min(1, limit))
-        if int(first.steps) == 0:  # there is nothing to run, and the body may not fit this state
-            return first.state if max_steps is None else first
+    @staticmethod
+    def _captured(site: Site, cond: Cond, body: Body, init: PyTree, limit: int) -> Any:
+        """Capture the loop and run it, or explain why that fails."""
         try:
             with quiet_compilation():
-                results = site.call((cond, body), init, None, (), limit, reverse=False)
+                return site.call((cond, body), init, None, (), limit, reverse=False)
         except Exception as error:  # noqa: BLE001 - explained below, outside of its context
-            failure = reason_of(error)
-            cause = error
-        else:
-            return finished(results, max_steps)
+            cause, failure = error, reason_of(error)
         plain_while(cond, body, init, max_steps=min(limit, _MOST_PLAIN_STEPS))
         raise translate(NAME, failure) from cause
 
@@ -150,11 +156,6 @@ def short_while(loops: NativeWhile, run: Callable[..., Any]) -> Callable[..., An
 
     native_while.loops = loops  # type: ignore[attr-defined]
     return native_while
-
-
-def finished(results: Any, max_steps: int | None) -> PyTree | WhileResult:
-    """Return the result of a loop as `fullgraph.while_loop` does."""
-    return results[0] if max_steps is None else WhileResult(results[0], *results[1])
 
 
 def plain_while(
