@@ -8,7 +8,6 @@ decomposes what the operation table has no rule for.
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fullgraph.errors import GradientRefusedError
 from fullgraph.native.convert import Converter, origin_of, refusal
+from fullgraph.native.decompositions import decompositions
 from fullgraph.native.ir import InvalidIRError, Loop
-from fullgraph.native.ops import canonical_name, rules
 from fullgraph.native.verify import verify
 
 __all__ = ["Captured", "lower", "mark"]
@@ -218,18 +217,6 @@ class _Step(torch.fx.Interpreter):
         return super().run_node(n)
 
 
-@functools.lru_cache(maxsize=1)
-def _decompositions() -> dict[Any, Any]:
-    """Return torch's decompositions of everything that the operation table has no rule for."""
-    from torch._decomp import decomposition_table
-
-    return {
-        op: function
-        for op, function in decomposition_table.items()
-        if canonical_name(str(op)) not in rules
-    }
-
-
 def _step_graph(
     gm: torch.fx.GraphModule,
     marks: dict[Any, torch.fx.Node],
@@ -253,7 +240,7 @@ def _step_graph(
 
     tracer = make_fx(
         torch.func.functionalize(step, remove="mutations_and_views"),
-        decomposition_table=_decompositions(),
+        decomposition_table=decompositions(),
         tracing_mode="fake",
         _allow_non_fake_inputs=True,
     )

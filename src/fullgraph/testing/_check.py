@@ -48,7 +48,7 @@ def check_compiled(
     ----------
     func : callable
         Any function, method or module of PyTorch code.
-    args, kwargs
+    args, kwargs : sequence, mapping or None
         What to call it with. Tensors, arrays, lists, dicts and attributes of objects that the call
         changes are put back between the two calls, and so are random number generators.
     mode : {"fullgraph", "compile"}
@@ -69,7 +69,7 @@ def check_compiled(
         Whether to compare first gradients too: of the sum of all floating results (and of real and
         imaginary parts of complex ones), with respect to every floating tensor among the
         arguments, and a module's parameters.
-    dynamic, config
+    dynamic, config : bool or None, mapping or None
         As in `compiled`.
 
     Returns

@@ -239,6 +239,11 @@ class Record:
     def breaks_in(self, package: str) -> list[BreakSite]:
         """Return the sites whose line lies in `package`, an importable name or a path.
 
+        Returns
+        -------
+        list of BreakSite
+            In the order of `breaks`.
+
         Examples
         --------
         >>> Record().breaks_in("mypkg")
@@ -270,6 +275,11 @@ class Record:
     @classmethod
     def from_json(cls, text: str) -> Record:
         """Return the record that `to_json` wrote.
+
+        Returns
+        -------
+        Record
+            Equal to the one that was written.
 
         Raises
         ------
