@@ -21,7 +21,7 @@ from fullgraph.native.emit import TRAILER, Program, emit
 from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS, SINGULAR
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fullgraph.native.dtypes import DType
     from fullgraph.native.ir import Loop
@@ -146,6 +146,7 @@ class CompiledLoop:
         *,
         reverse: bool = False,
         threads: int = 1,
+        targets: Mapping[int, torch.Tensor] | None = None,
     ) -> list[torch.Tensor]:
         """Run `steps` steps.
 
@@ -160,18 +161,24 @@ class CompiledLoop:
             Step from the last row to the first.
         threads : int
             At most this many threads work on blocks of lanes.
+        targets : mapping of int to Tensor, optional
+            Where some ys go, by number; they must be contiguous.
 
         Returns
         -------
         list of Tensor
-            The final carry, then the stacked ys, all in fresh memory.
+            The final carry, then the stacked ys, all in fresh memory except `targets`.
         """
         large = steps * self._step_bytes >= HUGE_BYTES
         if large:
             self._check_memory(steps)
         inputs = [t if t.is_contiguous() else t.contiguous() for t in inputs]
         results = [empty_strided(*spec) for spec in self._carry]
-        results += [empty_strided((steps, *s), strides, t) for s, strides, t in self._ys]
+        given = targets or {}
+        results += [
+            given[j] if j in given else empty_strided((steps, *s), strides, t)
+            for j, (s, strides, t) in enumerate(self._ys)
+        ]
         if large:
             for y in results[len(self._carry) :]:
                 advise_huge(y)
