@@ -58,8 +58,9 @@ def refuse_gradient(ctx: object, *grads: object) -> None:
     """
     del ctx, grads
     raise GradientRefusedError(
-        "native loops have no gradients yet. Call the compiled function under torch.no_grad(), "
-        "detach its inputs, or use another adapter for training"
+        "gradients do not flow through a native loop inside torch.compile, or inside another loop. "
+        "Call it outside of them, under torch.no_grad(), or run it eagerly with "
+        "use_loop_adapter(namespace, None)"
     )
 
 
@@ -317,6 +318,7 @@ def _step_graph(marked: Marked) -> torch.fx.GraphModule:
 
 
 def example_of(node: torch.fx.Node) -> torch.Tensor:
+    """Return a tensor like the value of a node, without its gradient."""
     value = node.meta["example_value"]
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
 

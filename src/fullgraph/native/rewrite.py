@@ -27,7 +27,7 @@ from fullgraph.native.ir import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["is_zero", "sum_of", "substitute", "zeros_like"]
+__all__ = ["is_zero", "substitute", "sum_of", "zeros_like"]
 
 
 def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fullgraph.native.emit._elements import Elements
-from fullgraph.native.emit._index import Index
 from fullgraph.native.emit._loops import Buffers, keep, memory_size, over
 from fullgraph.native.scalar import expression
 
 if TYPE_CHECKING:
+    from fullgraph.native.emit._elements import Elements
+    from fullgraph.native.emit._index import Index
     from fullgraph.native.ir import Scatter
 
 __all__ = ["scatter_nest"]

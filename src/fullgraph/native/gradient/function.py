@@ -49,7 +49,7 @@ def differentiable_run(
     """
     run = _Run(loops, activity, steps, reverse)
     init, xs, consts = tensors
-    return list(_Loop.apply(run, *init, *xs, *consts))  # type: ignore[no-untyped-call]
+    return list(_Loop.apply(run, *init, *xs, *consts))
 
 
 class _Loop(torch.autograd.Function):
@@ -91,7 +91,7 @@ def _refusing_more(
     """Return gradients that raise where somebody differentiates them again."""
     there = [g for g in found if g is not None]
     reasons = [t for t in behind if t is not None]
-    made = iter(_Once.apply(len(there), *there, *reasons))  # type: ignore[no-untyped-call]
+    made = iter(_Once.apply(len(there), *there, *reasons))
     return [None if g is None else next(made) for g in found]
 
 

@@ -108,7 +108,9 @@ class GradientLoops:
         loop, n = self.forward.loop, len(self.joint.carry)
         every = [*consts, *self.joint.constants]
         kept = len(self.forward.saved)
-        carried = {i: self._carry_rows(init[i], steps, reverse=reverse) for i in self.forward.carries}
+        carried = {
+            i: self._carry_rows(init[i], steps, reverse=reverse) for i in self.forward.carries
+        }
         targets = {
             kept + k: _after(carried[i], reverse=reverse)
             for k, i in enumerate(self.forward.carries)
@@ -130,9 +132,7 @@ class GradientLoops:
             "init": init,
         }
         sources = tuple(
-            dict.fromkeys(
-                Source("carry", s.index) if s.kind == "next" else s for s in self.needed
-            )
+            dict.fromkeys(Source("carry", s.index) if s.kind == "next" else s for s in self.needed)
         )
         tensors = tuple(places[s.kind][s.index] for s in sources)  # type: ignore[index]
         return results[: n + len(self.joint.ys)], Saved(steps, reverse, sources, tensors)
@@ -166,7 +166,7 @@ class GradientLoops:
         ct_ys: Sequence[torch.Tensor | None],
     ) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]:
         """Return the gradients of init, xs and the closed-over tensors of the joint step."""
-        kinds, given = self._cotangents(ct_ys)
+        kinds, given = self._cotangents(ct_ys, saved.steps)
         backward, compiled = self.variant(kinds)
         held = dict(zip(saved.sources, saved.tensors, strict=True))
 
@@ -213,7 +213,7 @@ class GradientLoops:
         return init, xs, consts
 
     def _cotangents(
-        self, ct_ys: Sequence[torch.Tensor | None]
+        self, ct_ys: Sequence[torch.Tensor | None], steps: int
     ) -> tuple[tuple[CotangentKind, ...], dict[int, torch.Tensor]]:
         """Return of what kind the cotangents of ys are, and what is passed for them."""
         kinds: list[CotangentKind] = []
@@ -230,9 +230,14 @@ class GradientLoops:
         key = tuple(kinds)
         if key in self.variants or len(self.variants) < MOST_VARIANTS:
             return key, given
-        return self._rows_only(), {
-            j: torch.zeros(1).expand(1) if ct is None else ct for j, ct in enumerate(ct_ys)
+        rows = {
+            j: torch.zeros((steps, *leaf.shape), dtype=torch_dtype(leaf.dtype))
+            if ct is None
+            else ct
+            for j, (leaf, ct) in enumerate(zip(self.joint.ct_ys, ct_ys, strict=True))
+            if leaf is not None
         }
+        return self._rows_only(), rows
 
 
 def _before(rows: torch.Tensor, *, reverse: bool) -> torch.Tensor:

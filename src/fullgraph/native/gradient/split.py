@@ -95,7 +95,7 @@ class Backward:
 def split_forward(joint: Joint) -> Forward:
     """Return the forward loop, after choosing what it saves."""
     gradients = [g for g in (*joint.ct_carry, *joint.ct_xs, *joint.ct_consts) if g is not None]
-    cotangents = {c for c in (*joint.ct_new, *joint.ct_ys) if c is not None}
+    cotangents: set[Node] = {c for c in (*joint.ct_new, *joint.ct_ys) if c is not None}
     results = [n for n in (*joint.new, *joint.ys) if not isinstance(n, Input | Constant | Iota)]
     saved = tuple(dict.fromkeys((*joint.ys, *choose_saved(gradients, cotangents, results))))
     # A y may be there twice: the user's stay as they are, in front.
