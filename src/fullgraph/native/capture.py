@@ -8,7 +8,6 @@ decomposes what the operation table has no rule for.
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +17,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fullgraph.errors import GradientRefusedError
 from fullgraph.native.convert import Converter, origin_of, refusal
+from fullgraph.native.decompositions import decompositions
 from fullgraph.native.ir import InvalidIRError, Loop
-from fullgraph.native.ops import canonical_name, rules
 from fullgraph.native.verify import verify
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "Captured",
     "Marked",
     "StepRunner",
-    "decompositions",
     "example_of",
     "lower",
     "mark",
@@ -258,18 +256,6 @@ class StepRunner(torch.fx.Interpreter):
             self.found[n.args[1], n.args[2]] = value  # type: ignore[index]
             return value
         return super().run_node(n)
-
-
-@functools.lru_cache(maxsize=1)
-def decompositions() -> dict[Any, Any]:
-    """Return torch's decompositions of everything that the operation table has no rule for."""
-    from torch._decomp import decomposition_table
-
-    return {
-        op: function
-        for op, function in decomposition_table.items()
-        if canonical_name(str(op)) not in rules
-    }
 
 
 def _step_graph(marked: Marked) -> torch.fx.GraphModule:

@@ -301,7 +301,9 @@ class Site:
                 gradient, compiled = (loops, joint[1]), loops.forward_compiled
             else:
                 compiled = compile_loop(
-                    captured.loop, make_plan(captured.loop), vector_math=self.vector_math
+                    captured.loop,
+                    make_plan(captured.loop, threads=self.threads),
+                    vector_math=self.vector_math,
                 )
         except Refused as reason:
             raise refusal(str(reason), "", "Use only what has a C form") from None

@@ -24,6 +24,11 @@ _MAPPING = {"Mapping": collections.abc.Mapping}
 def record_schema() -> dict[str, Any]:
     """Return the schema of what `Record.to_json` and ``--fg-report`` write.
 
+    Returns
+    -------
+    dict
+        A JSON Schema, draft 2020-12, as plain data.
+
     Examples
     --------
     >>> record_schema()["properties"]["schema"]

@@ -126,7 +126,8 @@ class FunctionRecord:
     breaks: tuple[BreakSite, ...] = ()
     specialisations: tuple[Specialisation, ...] = ()
     failures: Mapping[str, int] = field(default_factory=dict)
-    """Reasons of outcomes `FAILED` and `TORCH_BUG`, and how often."""
+    """Reasons of outcomes `FAILED` and `TORCH_BUG`, and how often; also those of `RAISED` where
+    compiled code raises another exception than eager code does."""
     compile_seconds: float = 0.0
     seconds: float = 0.0
 
@@ -238,6 +239,11 @@ class Record:
     def breaks_in(self, package: str) -> list[BreakSite]:
         """Return the sites whose line lies in `package`, an importable name or a path.
 
+        Returns
+        -------
+        list of BreakSite
+            In the order of `breaks`.
+
         Examples
         --------
         >>> Record().breaks_in("mypkg")
@@ -269,6 +275,11 @@ class Record:
     @classmethod
     def from_json(cls, text: str) -> Record:
         """Return the record that `to_json` wrote.
+
+        Returns
+        -------
+        Record
+            Equal to the one that was written.
 
         Raises
         ------

@@ -121,7 +121,7 @@ def explain_loop(
 
     Parameters
     ----------
-    body, init, xs, length
+    body, init, xs, length : as in `fullgraph.scan`
         As for `fullgraph.scan`. Gradients are off.
     vector_math : {"sleef", "libm"}
         As for `torch_native_loop_adapter`.

@@ -18,10 +18,10 @@ from fullgraph.native.capture import (
     DATA_DEPENDENT,
     Marked,
     StepRunner,
-    decompositions,
     example_of,
 )
 from fullgraph.native.convert import Converter, origin_of, refusal
+from fullgraph.native.decompositions import decompositions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

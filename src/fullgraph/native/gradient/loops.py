@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from fullgraph.native.allocate import contiguous_strides, empty_strided
+from fullgraph.native.allocate import contiguous_strides
 from fullgraph.native.gradient.split import (
     Backward,
     CotangentKind,
@@ -18,7 +18,7 @@ from fullgraph.native.gradient.split import (
     split_forward,
 )
 from fullgraph.native.lanes import make_plan
-from fullgraph.native.runtime import CompiledLoop, compile_loop, torch_dtype
+from fullgraph.native.runtime import CompiledLoop, compile_loop, stacked_rows, torch_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,10 +77,12 @@ class GradientLoops:
     def __post_init__(self) -> None:
         self.forward = split_forward(self.joint)
         self.forward_compiled = compile_loop(
-            self.forward.loop, make_plan(self.forward.loop), vector_math=self.vector_math
+            self.forward.loop,
+            make_plan(self.forward.loop, threads=self.threads),
+            vector_math=self.vector_math,
         )
         # All that any backward reads: other kinds of cotangents read less.
-        whole = split_backward(self.joint, self.forward, self._rows_only())
+        whole = split_backward(self.joint, self.forward, self._rows_only(), self.threads)
         self.needed = tuple(s for s in (*whole.rows, *whole.consts) if s.kind != "ct")
         self._lock = threading.Lock()
 
@@ -140,8 +142,8 @@ class GradientLoops:
     @staticmethod
     def _carry_rows(leaf: torch.Tensor, steps: int, *, reverse: bool) -> torch.Tensor:
         """Return memory for a leaf of the carry before every step and after the last one."""
-        shape = (steps + 1, *leaf.shape)
-        rows = empty_strided(shape, contiguous_strides(shape), leaf.dtype)
+        strides = (leaf.numel(), *contiguous_strides(tuple(leaf.shape)))
+        rows = stacked_rows(steps + 1, tuple(leaf.shape), strides, leaf.dtype)
         rows[steps if reverse else 0].copy_(leaf)
         return rows
 
@@ -152,7 +154,7 @@ class GradientLoops:
             with self._lock:
                 found = self.variants.get(kinds)
                 if found is None:
-                    backward = split_backward(self.joint, self.forward, kinds)
+                    backward = split_backward(self.joint, self.forward, kinds, self.threads)
                     compiled = compile_loop(
                         backward.loop, backward.plan, vector_math=self.vector_math
                     )

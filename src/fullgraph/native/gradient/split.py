@@ -122,16 +122,18 @@ def split_forward(joint: Joint) -> Forward:
     return Forward(loop, tuple(c.index for c in used), ys, carries)
 
 
-def split_backward(joint: Joint, forward: Forward, kinds: Sequence[CotangentKind]) -> Backward:
-    """Return the backward loop for cotangents of ys of these kinds.
+def split_backward(
+    joint: Joint, forward: Forward, kinds: Sequence[CotangentKind], threads: int = 1
+) -> Backward:
+    """Return the backward loop for cotangents of ys of these kinds, written out for `threads`.
 
     Gradients of tensors that all lanes share are summed over lanes after the loop where that gives
     the loop lanes, or less to add up.
     """
-    apart = _backward(joint, forward, kinds, lanes_apart=True)
+    apart = _backward(joint, forward, kinds, threads, lanes_apart=True)
     if apart.plan.lanes:
         return apart
-    together = _backward(joint, forward, kinds, lanes_apart=False)
+    together = _backward(joint, forward, kinds, threads, lanes_apart=False)
     if together.plan.lanes or _summed(together) < _summed(apart):
         return together
     return apart
@@ -195,7 +197,12 @@ class _Inputs:
 
 
 def _backward(
-    joint: Joint, forward: Forward, kinds: Sequence[CotangentKind], *, lanes_apart: bool
+    joint: Joint,
+    forward: Forward,
+    kinds: Sequence[CotangentKind],
+    threads: int,
+    *,
+    lanes_apart: bool,
 ) -> Backward:
     inputs = _Inputs()
     carried = [i for i, active in enumerate(joint.active) if active]
@@ -227,7 +234,7 @@ def _backward(
     loop = inputs.loop(new, [root for what, _, root in found if what == "x"])
     return Backward(
         loop,
-        make_plan(loop),
+        make_plan(loop, threads=threads),
         tuple(source for _, source in inputs.xs),
         tuple(source for _, source in inputs.consts),
         tuple(carried),
