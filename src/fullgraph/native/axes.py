@@ -107,29 +107,32 @@ def axes_of(node: Node) -> tuple[list[tuple[Axis, Axis]], list[Axis]]:
             ties += [((node.lhs, 0), (node, 0)), ((node.rhs, 0), (node, 0))]
             ties += [((node.lhs, 1), (node, 1)), ((node.rhs, 2), (node, 2))]
             stops += [(node.lhs, 2), (node.rhs, 1)]
-        case Gather():
-            for d, source in enumerate(node.sources):
-                if isinstance(source, Node):
-                    stops.append((node.arg, d))
-                    _tie_trailing(ties, node, source)
-                elif node.arg.shape[d] == node.shape[source]:
-                    ties.append(((node.arg, d), (node, source)))
-                else:
-                    stops.append((node.arg, d))
-        case Scatter():
-            ties += [((node.base, d), (node, d)) for d in range(len(node.shape))]
-            for d, source in enumerate(node.sources):
-                if isinstance(source, Node):
-                    stops.append((node, d))
-                    _tie_trailing(ties, node.value, source)
-                elif node.shape[d] == node.value.shape[source]:
-                    ties.append(((node, d), (node.value, source)))
-                else:
-                    stops += [(node, d), (node.value, source)]
-            placed = {s for s in node.sources if isinstance(s, int)}
-            stops += [(node.value, d) for d in range(len(node.value.shape)) if d not in placed]
+        case Gather() | Scatter():
+            _tie_places(ties, stops, node)
         case Input() | Constant() | Iota():
             pass
         case _:
             stops += [(n, d) for n in (node, *node.inputs) for d in range(len(n.shape))]
     return ties, stops
+
+
+def _tie_places(ties: list[tuple[Axis, Axis]], stops: list[Axis], node: Gather | Scatter) -> None:
+    """Tie what is read or written at places that tensors hold.
+
+    `whole` is what the places are in, `part` what is found or put there.
+    """
+    whole, part = (node.arg, node) if isinstance(node, Gather) else (node, node.value)
+    for d, source in enumerate(node.sources):
+        if isinstance(source, Node):
+            stops.append((whole, d))
+            _tie_trailing(ties, part, source)
+        elif whole.shape[d] == part.shape[source]:
+            ties.append(((whole, d), (part, source)))
+        else:
+            stops.append((whole, d))
+            if isinstance(node, Scatter):
+                stops.append((part, source))
+    if isinstance(node, Scatter):
+        ties += [((node.base, d), (node, d)) for d in range(len(node.shape))]
+        placed = {s for s in node.sources if isinstance(s, int)}
+        stops += [(part, d) for d in range(len(part.shape)) if d not in placed]
