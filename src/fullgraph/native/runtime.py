@@ -23,13 +23,13 @@ from fullgraph.native.large import LARGE_BYTES, large_tensor
 from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS, SINGULAR
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fullgraph.native.dtypes import DType
     from fullgraph.native.ir import Loop
     from fullgraph.native.lanes import Plan
 
-__all__ = ["CompiledLoop", "compile_loop", "torch_dtype"]
+__all__ = ["CompiledLoop", "compile_loop", "stacked_rows", "torch_dtype"]
 
 SLICE_SECONDS: Final = 0.1  # a long loop runs in slices of about this, so that Ctrl-C is heard
 FIRST_SLICE_WORK: Final = 20_000_000  # additions that are safely shorter than that
@@ -149,6 +149,7 @@ class CompiledLoop:
         *,
         reverse: bool = False,
         threads: int = 1,
+        targets: Mapping[int, torch.Tensor] | None = None,
     ) -> list[torch.Tensor]:
         """Run `steps` steps.
 
@@ -163,17 +164,23 @@ class CompiledLoop:
             Step from the last row to the first.
         threads : int
             At most this many threads work on blocks of lanes.
+        targets : mapping of int to Tensor, optional
+            Where some ys go, by number; they must be contiguous.
 
         Returns
         -------
         list of Tensor
-            The final carry, then the stacked ys, all in fresh memory.
+            The final carry, then the stacked ys, all in fresh memory except `targets`.
         """
         if steps * self._step_bytes >= CHECKED_BYTES:
             self._check_memory(steps)
         inputs = [t if t.is_contiguous() else t.contiguous() for t in inputs]
         results = [empty_strided(*spec) for spec in self._carry]
-        results += [_stacked(steps, *spec) for spec in self._ys]
+        given = targets or {}
+        results += [
+            given[j] if j in given else stacked_rows(steps, *spec)
+            for j, spec in enumerate(self._ys)
+        ]
         first, stride = (steps - 1, -1) if reverse else (0, 1)
         if steps <= self._small and (threads == 1 or self._alone):
             scratch = self._scratch()
@@ -290,7 +297,7 @@ class CompiledLoop:
             )
 
 
-def _stacked(
+def stacked_rows(
     steps: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
 ) -> torch.Tensor:
     """Return memory for `steps` rows of `shape`."""
