@@ -16,19 +16,20 @@ import torch
 
 from fullgraph.errors import NativeMemoryError, NativeRuntimeError
 from fullgraph.native.allocate import contiguous_strides, empty_strided
-from fullgraph.native.build import Built, build, find_compiler, vector_isa
+from fullgraph.native.build import Built, build
+from fullgraph.native.compiler import find_compiler, vector_isa
 from fullgraph.native.emit import TRAILER, Program, emit
 from fullgraph.native.large import LARGE_BYTES, large_tensor
 from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS, SINGULAR
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fullgraph.native.dtypes import DType
     from fullgraph.native.ir import Loop
     from fullgraph.native.lanes import Plan
 
-__all__ = ["CompiledLoop", "compile_loop", "torch_dtype"]
+__all__ = ["CompiledLoop", "compile_loop", "stacked_rows", "torch_dtype"]
 
 SLICE_SECONDS: Final = 0.1  # a long loop runs in slices of about this, so that Ctrl-C is heard
 FIRST_SLICE_WORK: Final = 20_000_000  # additions that are safely shorter than that
@@ -148,6 +149,7 @@ class CompiledLoop:
         *,
         reverse: bool = False,
         threads: int = 1,
+        targets: Mapping[int, torch.Tensor] | None = None,
     ) -> list[torch.Tensor]:
         """Run `steps` steps.
 
@@ -162,17 +164,23 @@ class CompiledLoop:
             Step from the last row to the first.
         threads : int
             At most this many threads work on blocks of lanes.
+        targets : mapping of int to Tensor, optional
+            Where some ys go, by number; they must be contiguous.
 
         Returns
         -------
         list of Tensor
-            The final carry, then the stacked ys, all in fresh memory.
+            The final carry, then the stacked ys, all in fresh memory except `targets`.
         """
         if steps * self._step_bytes >= CHECKED_BYTES:
             self._check_memory(steps)
         inputs = [t if t.is_contiguous() else t.contiguous() for t in inputs]
         results = [empty_strided(*spec) for spec in self._carry]
-        results += [_stacked(steps, *spec) for spec in self._ys]
+        given = targets or {}
+        results += [
+            given[j] if j in given else stacked_rows(steps, *spec)
+            for j, spec in enumerate(self._ys)
+        ]
         first, stride = (steps - 1, -1) if reverse else (0, 1)
         if steps <= self._small and (threads == 1 or self._alone):
             scratch = self._scratch()
@@ -289,13 +297,19 @@ class CompiledLoop:
             )
 
 
-def _stacked(
+def stacked_rows(
     steps: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
 ) -> torch.Tensor:
     """Return memory for `steps` rows of `shape`."""
     size = steps * strides[0] * dtype.itemsize
     if size >= LARGE_BYTES:
-        return large_tensor((steps, *shape), strides, dtype, size)
+        try:
+            return large_tensor((steps, *shape), strides, dtype, size)
+        except OSError as error:
+            raise NativeMemoryError(
+                f"the ys of {steps} steps need {_in_words(size)}, and the system says: {error}; "
+                "return less from the body, or scan in several calls"
+            ) from error
     return empty_strided((steps, *shape), strides, dtype)
 
 
