@@ -467,7 +467,7 @@ def test_explain_loop_of_a_while_loop():
     assert told.operations == {"add": 1, "lt": 1, "mul": 1}
     assert "while %" in told.captured
     assert "for (t = t_begin, done = false;; ++t)" in told.c_text
-    told = explain_loop(lambda s: s < 0, lambda s: torch.sort(s)[0], f64(1.0, 2.0).sum())
-    assert "aten.sort" in told.operation
+    told = explain_loop(lambda s: s < 0, lambda s: s * torch.rand(()), f64(1.0))
+    assert "aten.rand" in told.operation
     with pytest.raises(UsageError, match="length is for scans"):
         explain_loop(lambda s: s < 0, lambda s: s, f64(1.0), length=3)

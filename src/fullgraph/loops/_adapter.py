@@ -119,7 +119,7 @@ def register_loop_adapter(namespace: Any, adapter: LoopAdapter) -> None:
 
     See Also
     --------
-    use_loop_adapter : the same for the length of a ``with`` block.
+    use_loop_adapter : The same for the length of a ``with`` block.
     """
     name = _check(namespace, adapter)
     _BY_NAME[name] = adapter
@@ -180,6 +180,10 @@ def use_loop_adapter(namespace: Any, adapter: LoopAdapter | None) -> Iterator[No
         As for `register_loop_adapter`.
     adapter : LoopAdapter or None
         None makes the loops eager, whatever is registered.
+
+    Yields
+    ------
+    None
 
     Raises
     ------

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 
 from fullgraph.native.dtypes import BOOL, BY_NAME, F32, DType
 from fullgraph.native.ir import Input, InvalidIRError, Loop, Node, Shape
 from fullgraph.native.ops import Argument, Call, Refused, canonical_name, find_rule
-from fullgraph.native.ops._registry import cast
+from fullgraph.native.ops._registry import cast as to_dtype
 from fullgraph.native.refusals import origin_of, refusal
 from fullgraph.native.subgraphs import of_subgraphs
 
@@ -64,23 +64,16 @@ class Converter:
 
         With `going` its last result is the condition of a while loop.
         """
-        inputs: list[Input] = []
-        for i, node in enumerate(self._nodes("placeholder")):
-            role, index = ("carry", i) if i < carry else ("x", i - carry)
-            if i >= carry + xs:
-                if not node.users:
-                    continue
-                role, index = "const", len(self.used_consts)
-                self.used_consts.append(i - carry - xs)
-            inputs.append(self._input(node, role, index))
-        results = self._results(inputs)
-        condition = cast(results.pop(), BOOL) if going else None
+        rest = len(self._nodes("placeholder")) - carry - xs
+        inputs, results = self.values_of([("carry", carry), ("x", xs), ("const", rest)])
+        found = cast("list[Node]", results)
+        condition = to_dtype(found.pop(), BOOL) if going else None
         return Loop(
             carry=tuple(n for n in inputs if n.role == "carry"),
             xs=tuple(n for n in inputs if n.role == "x"),
             consts=tuple(n for n in inputs if n.role == "const"),
-            carry_out=tuple(results[:carry]),
-            ys=tuple(results[carry:]),
+            carry_out=tuple(found[:carry]),
+            ys=tuple(found[carry:]),
             going=condition,
         )
 
@@ -97,17 +90,32 @@ class Converter:
                 self.used_consts.append(i - carry)
             inputs.append(self._input(node, role, index))
             cond.values[other] = inputs[-1]
-        results = self._results(inputs)
+        results = cast("list[Node]", self._results(inputs))
         cond.constants, cond.used_consts = self.constants, self.used_consts
-        going = cond._results(inputs)[0]
+        going = cast("list[Node]", cond._results(inputs))[0]
         return Loop(
             carry=tuple(n for n in inputs if n.role == "carry"),
             xs=(),
             consts=tuple(n for n in inputs if n.role == "const"),
             carry_out=tuple(results),
             ys=(),
-            going=cast(going, BOOL),
+            going=to_dtype(going, BOOL),
         )
+
+    def values_of(self, groups: Sequence[tuple[str, int]]) -> tuple[list[Input], list[Node | None]]:
+        """Return the graph's inputs, in groups of a role each, and its results.
+
+        Constants that nothing reads are left out; `used_consts` says which are there.
+        """
+        inputs: list[Input] = []
+        roles = [(role, i) for role, count in groups for i in range(count)]
+        for (role, index), node in zip(roles, self._nodes("placeholder"), strict=True):
+            if role != "const":
+                inputs.append(self._input(node, role, index))
+            elif node.users:
+                inputs.append(self._input(node, role, len(self.used_consts)))
+                self.used_consts.append(index)
+        return inputs, self._results(inputs)
 
     def inline(self, arguments: Sequence[Node]) -> list[Node]:
         """Return the results of the graph for given arguments."""
@@ -121,7 +129,7 @@ class Converter:
                 "",
                 "Make it outside of the branch",
             )
-        return results
+        return cast("list[Node]", results)
 
     def child(self, node: Any, guard: Node | None = None) -> Converter:
         """Return a converter for a graph that an operator of the graph refers to."""
@@ -144,7 +152,7 @@ class Converter:
     def _nodes(self, op: str) -> list[torch.fx.Node]:
         return [n for n in self.graph.graph.nodes if n.op == op]
 
-    def _results(self, inputs: list[Input]) -> list[Node]:
+    def _results(self, inputs: list[Input]) -> list[Node | None]:
         self._inputs = inputs
         for node in self._nodes("get_attr"):
             value = getattr(self.graph, str(node.target))
@@ -154,7 +162,7 @@ class Converter:
             self.values[node] = self._convert(node)
         output = self._nodes("output")[0].args[0]
         nodes = output if isinstance(output, (list, tuple)) else [output]
-        return [self.values[n] for n in nodes]  # type: ignore[index]
+        return [None if n is None else self.values[n] for n in nodes]  # type: ignore[index]
 
     def _input(self, node: torch.fx.Node, role: str, index: int) -> Input:
         value = node.meta["val"]

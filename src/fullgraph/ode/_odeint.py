@@ -148,9 +148,9 @@ def odeint_adjoint(
 
     Parameters
     ----------
-    func, y0, t, rtol, atol, method, options, event_fn
-        As for `odeint`; torch tensors only.
-    adjoint_rtol, adjoint_atol, adjoint_method, adjoint_options
+    func, y0, t, rtol, atol, method, options, event_fn : as in `odeint`
+        The same, for torch tensors only.
+    adjoint_rtol, adjoint_atol, adjoint_method, adjoint_options : optional
         The same for the backward solve; by default those of the forward one.
         ``adjoint_options={"norm": "seminorm"}`` leaves the gradients of parameters out of the error
         norm.

@@ -13,13 +13,14 @@ from fullgraph.plugin.budgets import Budgets, read_budgets
 from fullgraph.plugin.bypass import BypassWatch
 from fullgraph.plugin.contexts import Switchboard
 from fullgraph.plugin.copies import Copies
+from fullgraph.plugin.jitted import jitted_argument
 from fullgraph.plugin.judge import not_compiled
 from fullgraph.plugin.ledger import Ledger, RunRecorder
 from fullgraph.plugin.logs import detach_pytest_handlers
 from fullgraph.plugin.modes import MODE, MODE_PROPERTY, expand, mode_of, taken_by
 from fullgraph.plugin.namespaces import backend_of_value
 from fullgraph.plugin.options import Options
-from fullgraph.plugin.progress import Progress
+from fullgraph.plugin.progress import FOLDER, Progress
 from fullgraph.testing import _progress
 from fullgraph.testing._discover import tagged_targets
 from fullgraph.testing._names import display_name
@@ -52,6 +53,7 @@ class RunSession:
         self.outcomes: dict[str, Counter[str]] = {}
         """Tests by mode and outcome, from the reports."""
         self.lost_workers: list[str] = []
+        self.progress: Progress | None = None
         self.board = Switchboard()
         self._watch = BypassWatch()
         self._recorder = RunRecorder()
@@ -90,9 +92,9 @@ class RunSession:
         copies = Copies(self._dispatch)
         self._undo.callback(copies.restore)
         copies.take_over_all()
-        progress = Progress(self.config)
-        self._undo.callback(progress.stop)
-        progress.start()
+        self.progress = Progress(self.config)
+        self._undo.callback(self.progress.stop)
+        self.progress.start()
 
     def close(self) -> None:
         """Put everything back as it was."""
@@ -102,6 +104,13 @@ class RunSession:
     def settle(self) -> None:
         """Add what this process has recorded to the ledger; once, at the end of its tests."""
         self.ledger.record = self.ledger.record.merge(self._recorder.record())
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker of pytest-xdist where to write how long its calls take."""
+        folder = self.progress.folder() if self.progress is not None else None
+        if folder is not None:
+            node.workerinput[FOLDER] = folder
 
     # --- collection ---
 
@@ -148,8 +157,12 @@ class RunSession:
         """Run the body of a test, watched."""
         detach_pytest_handlers()
         mode = mode_of(item)
-        if mode not in _COMPILED or not self.board.active:
+        if mode is None or mode == "eager" or not self.board.active:
             return (yield)
+        if mode == "jit":
+            with contextlib.ExitStack() as stack:
+                self._wrap_arguments(stack, item, mode)
+                return (yield)
         recorder = RunRecorder()
         with contextlib.ExitStack() as stack:
             self._wrap_arguments(stack, item, mode)
@@ -180,16 +193,23 @@ class RunSession:
 
     def _wrap_arguments(self, stack: contextlib.ExitStack, item: pytest.Item, mode: str) -> None:
         """Put compiled forms in place of tagged functions among a test's arguments."""
+        module = getattr(item, "module", None)
+
+        def wrapped(value: Any) -> Any:
+            if mode == "jit":
+                return jitted_argument(value, module) if module is not None else value
+            return self._wrapped(stack, value, mode)
+
         arguments = getattr(item, "funcargs", None) or {}
         for name, value in list(arguments.items()):
             if type(value) in (list, tuple):
-                replaced: Any = type(value)(self._wrapped(stack, part, mode) for part in value)
+                replaced: Any = type(value)(wrapped(part) for part in value)
                 changed = any(new is not old for new, old in zip(replaced, value, strict=True))
             elif type(value) is dict:
-                replaced = {key: self._wrapped(stack, part, mode) for key, part in value.items()}
+                replaced = {key: wrapped(part) for key, part in value.items()}
                 changed = any(replaced[key] is not value[key] for key in value)
             else:
-                replaced = self._wrapped(stack, value, mode)
+                replaced = wrapped(value)
                 changed = replaced is not value
             if changed:
                 stack.callback(arguments.__setitem__, name, value)

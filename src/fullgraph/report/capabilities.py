@@ -54,6 +54,11 @@ def capabilities(record: Record, tags: Mapping[str, Tag] | None = None) -> list[
     tags : mapping, optional
         The tag of functions by ``module:qualname``: says what the project's tests hold JAX and Dask
         to. A function that is tagged and has no record has a row too.
+
+    Returns
+    -------
+    list of Capability
+        One for each function of the record or of the tags.
     """
     items: dict[str, dict[str, FunctionRecord]] = {}
     for item in record.functions:
@@ -102,6 +107,11 @@ def render_capabilities(rows: Iterable[Capability], form: str = "markdown") -> s
         See `capabilities`.
     form : {"markdown", "rst"}
         What to write.
+
+    Returns
+    -------
+    str
+        The table, with a line break at its end.
 
     Raises
     ------

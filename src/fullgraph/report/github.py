@@ -35,6 +35,11 @@ def workflow_commands(
     most : int, optional
         How many of each kind.
 
+    Returns
+    -------
+    list of str
+        One command a line, as a workflow prints them; what is beyond `most` is counted in a notice.
+
     Examples
     --------
     >>> from fullgraph.testing import BreakSite, FunctionRecord, Mode, Record

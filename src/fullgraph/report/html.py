@@ -140,6 +140,11 @@ def render_html(
     source : callable, optional
         Returns a line of source for a file and a line number, "" where there is none.
 
+    Returns
+    -------
+    str
+        One self-contained page: style, script and data are inside it.
+
     Raises
     ------
     MissingBackendError

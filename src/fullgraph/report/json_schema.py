@@ -1,6 +1,6 @@
 """The JSON Schema of a record file, made from the dataclasses themselves.
 
-The published copy, ``docs/schema/record-1.json``, is what this returns; a test holds the two
+The published copy, ``docs/schema/record-2.json``, is what this returns; a test holds the two
 together, so that no field changes unnoticed.
 """
 
@@ -24,10 +24,15 @@ _MAPPING = {"Mapping": collections.abc.Mapping}
 def record_schema() -> dict[str, Any]:
     """Return the schema of what `Record.to_json` and ``--fg-report`` write.
 
+    Returns
+    -------
+    dict
+        A JSON Schema, draft 2020-12, as plain data.
+
     Examples
     --------
     >>> record_schema()["properties"]["schema"]
-    {'const': 1, 'description': 'Version of this form.'}
+    {'const': 2, 'description': 'Version of this form.'}
     """
     definitions: dict[str, Any] = {}
     top = _object(Record, definitions)

@@ -56,6 +56,11 @@ def render_markdown(
         Lines said under the heading.
     most : int, optional
         Longest table; what is left out is counted.
+
+    Returns
+    -------
+    str
+        GitHub-flavoured Markdown.
     """
     items = compiled_items(record)
     lines = [f"## {_text(title)}", ""]

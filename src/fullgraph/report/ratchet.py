@@ -159,6 +159,11 @@ def updated(baseline: Baseline, record: Record, *, root: str = "", complete: boo
     complete : bool
         Whether the whole suite ran: then entries of functions that were not called are dropped, in
         the modes that the record has.
+
+    Returns
+    -------
+    Baseline
+        A new one; neither argument is changed.
     """
     series = torch_series(record.torch)
     found = entries_of(record, root)
@@ -186,6 +191,11 @@ def compare(baseline: Baseline, record: Record, *, root: str = "", complete: boo
         Folder of the project, from which file names are written.
     complete : bool
         Whether the whole suite ran.
+
+    Returns
+    -------
+    Comparison
+        What is worse and what is better, function by function.
 
     Examples
     --------

@@ -47,7 +47,13 @@ _FIELDS = {"whole": bool, "coverage": int, "recompiles": int, "breaks": list}
 
 
 def to_text(baseline: Baseline) -> str:
-    """Return the text of a baseline file; `from_text` is the inverse."""
+    """Return the text of a baseline file; `from_text` is the inverse.
+
+    Returns
+    -------
+    str
+        TOML, sorted, one fact a line.
+    """
     return _HEAD + f"format = {FORMAT}\n" + "".join(_blocks(baseline))
 
 
@@ -95,6 +101,11 @@ def from_text(text: str, name: str = "baseline") -> Baseline:
         Content of the file.
     name : str, optional
         What to call it in an error.
+
+    Returns
+    -------
+    Baseline
+        Entries by torch series, function and mode.
 
     Raises
     ------

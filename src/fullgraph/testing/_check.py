@@ -48,7 +48,7 @@ def check_compiled(
     ----------
     func : callable
         Any function, method or module of PyTorch code.
-    args, kwargs
+    args, kwargs : sequence, mapping or None
         What to call it with. Tensors, arrays, lists, dicts and attributes of objects that the call
         changes are put back between the two calls, and so are random number generators.
     mode : {"fullgraph", "compile"}
@@ -69,7 +69,7 @@ def check_compiled(
         Whether to compare first gradients too: of the sum of all floating results (and of real and
         imaginary parts of complex ones), with respect to every floating tensor among the
         arguments, and a module's parameters.
-    dynamic, config
+    dynamic, config : bool or None, mapping or None
         As in `compiled`.
 
     Returns
@@ -122,7 +122,15 @@ def check_compiled(
     from fullgraph.testing._both import Both
 
     budget = Budget.parse(graph_breaks, recompiles, ("graph_breaks", "recompiles"))
-    call = make_compiled(func, parsed, budget, backend=backend, dynamic=dynamic, config=config)
+    call = make_compiled(
+        func,
+        parsed,
+        budget,
+        backend=backend,
+        dynamic=dynamic,
+        config=config,
+        errors_as_compiled=True,
+    )
     _refuse_iterators((tuple(args), dict(kwargs or {})))
     both = Both(func, tuple(args), dict(kwargs or {}), grad=grad)
     expected = both.eager()

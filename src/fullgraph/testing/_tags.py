@@ -86,7 +86,7 @@ def lazy_xp_function(
     allow_recompiles : bool or int, optional
         How often the function may be compiled again, over all tests. Default: as often as the tests
         make it.
-    static_argnums, static_argnames
+    static_argnums, static_argnames : object
         Accepted and ignored, as by array-api-extra.
 
     Raises
@@ -98,7 +98,7 @@ def lazy_xp_function(
 
     See Also
     --------
-    patch_lazy_xp_functions : what makes the tags effective in a test.
+    patch_lazy_xp_functions : What makes the tags effective in a test.
 
     Examples
     --------

@@ -77,8 +77,8 @@ def torch_native_loop_adapter(
 
     Ctrl-C is heard within a second, in a while loop that never ends as well. A while loop runs on
     one thread. One whose condition is false at once is not compiled, and its body not looked at.
-    Inside a user's own ``torch.compile`` a while loop is torch's while operator. Results are allocated after a
-    look at the free memory. Compiled loops are kept in ``$FULLGRAPH_CACHE`` or
+    Inside a user's own ``torch.compile`` a while loop is torch's while operator. Results are
+    allocated after a look at the free memory. Compiled loops are kept in ``$FULLGRAPH_CACHE`` or
     ``~/.cache/fullgraph/native``, which only the user can read.
 
     Examples
@@ -149,9 +149,8 @@ def explain_loop(
 
     Parameters
     ----------
-    body, init, xs, length
-        As for `fullgraph.scan`, or ``cond, body, init`` as for `fullgraph.while_loop`. Gradients
-        are off.
+    body, init, xs, length : as in `fullgraph.scan`
+        Or ``cond, body, init`` as in `fullgraph.while_loop`. Gradients are off.
     vector_math : {"sleef", "libm"}
         As for `torch_native_loop_adapter`.
 
