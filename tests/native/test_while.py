@@ -195,14 +195,14 @@ def test_calls_after_the_first_take_the_short_way(native, monkeypatch):
 
 
 def test_lanes_run_in_blocks_where_the_condition_is_the_same_for_all(native):
-    x = torch.rand(100, dtype=torch.float64)
+    x = torch.linspace(0.5, 1.5, 100, dtype=torch.float64)
 
     def body(s):
         return s[0] + 1, s[1] * 0.5 + x
 
     native.check(lambda s: s[0] < 9, body, (torch.tensor(0), x))
     assert native.made[-1].compiled.plan.lanes == 100
-    native.check(lambda s: torch.sum(s[1]) < 90, body, (torch.tensor(0), x))
+    native.check(lambda s: torch.sum(s[1]) < 190, body, (torch.tensor(0), x))
     assert native.made[-1].compiled.plan.lanes == 0
 
 
@@ -246,12 +246,63 @@ def test_choices_on_data_are_refused_with_what_to_write(native):
         native.run(lambda s: s < 9, body, f64(0.0))
 
 
-def test_gradients_are_refused_clearly(native):
-    x = f64(1.0).requires_grad_()
-    with pytest.raises(GradientRefusedError, match="requires grad"):
-        native.run(lambda s: s < 9, lambda s: s * 2, x)
+@pytest.mark.parametrize("max_steps", [None, 4, 50])
+@pytest.mark.parametrize("size", [1, 7])
+def test_gradients_are_those_of_the_steps_taken(native, form, size, max_steps):
+    start = torch.linspace(0.3, 0.6, size, dtype=torch.float64)
+    rate = f64(1.2)
+
+    def cond(s):
+        return s[1].sum() < 0.9 * size
+
+    def body(s):
+        return s[0] + 1, s[1] + 0.2 * torch.sin(rate * s[1]) * s[1].mean()
+
+    def loss(run):
+        x, k = start.clone().requires_grad_(), rate
+        found = run(cond, body, (torch.tensor(0), x), max_steps=max_steps)
+        state = found if max_steps is None else found.state
+        value = (state[1] ** 2).sum() + state[0]
+        return (value, *torch.autograd.grad(value, [x, k]))
+
+    rate.requires_grad_()
+    for _ in range(2):
+        for a, b in zip(loss(while_loop), loss(native.run), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
     with torch.no_grad():
-        assert float(native.run(lambda s: s < 9, lambda s: s * 2, x)) == 16.0
+        native.check(cond, body, (torch.tensor(0), start), exact=False, max_steps=max_steps)
+
+
+def test_gradients_of_a_loop_that_takes_no_step(native):
+    def cond(s):
+        return s.sum() < 5
+
+    for start in (1.0, 9.0):
+        x = f64(start, 0.5).requires_grad_()
+        found = native.run(cond, lambda s: s * 2, x)
+        (gradient,) = torch.autograd.grad(found.sum(), x)
+        assert gradient.tolist() == ([4.0, 4.0] if start == 1.0 else [1.0, 1.0])
+
+
+def test_second_derivatives_are_refused(native):
+    x = f64(1.0).requires_grad_()
+    found = native.run(lambda s: s < 9, lambda s: s * s + 1, x)
+    (gradient,) = torch.autograd.grad(found, x, create_graph=True)
+    with pytest.raises(GradientRefusedError, match="first derivatives only"):
+        torch.autograd.grad(gradient, x)
+
+
+def test_gradients_through_a_while_loop_in_a_body_are_refused(native):
+    w = f64(0.5).requires_grad_()
+
+    def body(c, x):
+        return while_loop(lambda s: s < 3, lambda s: s + w, c + x), None
+
+    with (
+        use_loop_adapter("torch", native.adapter),
+        pytest.raises((GradientRefusedError, UnsupportedBodyError)),
+    ):
+        scan(body, f64(0.0), f64(1.0, 2.0))
 
 
 def test_bounds_of_the_adapter_are_kept():

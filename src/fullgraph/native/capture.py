@@ -9,7 +9,7 @@ decomposes what the operation table has no rule for.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -142,6 +142,11 @@ class Marked:
     def going(self) -> bool:
         """Whether it is a step of a while loop."""
         return ("going", 0) in self.results
+
+    @property
+    def step(self) -> Marked:
+        """The step without the condition."""
+        return replace(self, results=[key for key in self.results if key[0] != "going"])
 
 
 def read_marks(gm: torch.fx.GraphModule) -> Marked:
@@ -297,14 +302,9 @@ def _step_graph(marked: Marked) -> torch.fx.GraphModule:
         tracing_mode="fake",
         _allow_non_fake_inputs=True,
     )
-    # torch's while operator asks for the environment of symbols; there are to be none.
-    symbols = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
-    mode = torch._subclasses.fake_tensor.FakeTensorMode(  # noqa: SLF001
-        allow_non_fake_inputs=True, shape_env=symbols, static_shapes=True
-    )
     with (
         torch._guards.tracing(None),  # noqa: SLF001
-        mode,
+        fake_mode(),
         torch.fx.traceback.preserve_node_meta(),
         torch.no_grad(),
     ):
@@ -324,6 +324,15 @@ def _step_graph(marked: Marked) -> torch.fx.GraphModule:
     traced.graph.eliminate_dead_code()
     assert isinstance(traced, torch.fx.GraphModule)
     return traced
+
+
+def fake_mode() -> Any:
+    """Return the mode in which steps are traced: tensors without values, shapes that are known."""
+    # torch's while operator asks for an environment of symbols; there are to be none.
+    symbols = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+    return torch._subclasses.fake_tensor.FakeTensorMode(  # noqa: SLF001
+        allow_non_fake_inputs=True, shape_env=symbols, static_shapes=True
+    )
 
 
 def example_of(node: torch.fx.Node) -> torch.Tensor:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import optree
 import torch
 
-from fullgraph.errors import GradientRefusedError
 from fullgraph.native.capture import Captured, lower, read_marks
 from fullgraph.native.convert import refusal
 from fullgraph.native.direct import Direct, direct_function
@@ -121,20 +120,14 @@ class Specialisation:
         captured = self.captured
         _invocation.ran = self
         if self.gradient is not None:
-            loops, activity = self.gradient
-            results = differentiable_run(
-                loops,
-                activity,
-                (
-                    [args[i] for i in captured.carry],
-                    _invocation.xs,
-                    [args[i] for i in loops.joint.const_places],
-                ),
-                _invocation.steps,
-                reverse=_invocation.reverse,
-            )
-            return [results[i] for i in captured.outputs]
-        results = self.compiled(
+            results = self._run_differentiably(args)
+        else:
+            results = _invocation.results = self._run_plainly(args)
+        return [results[i] for i in captured.outputs]
+
+    def _run_plainly(self, args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+        captured = self.captured
+        return self.compiled(
             [
                 *[args[i] for i in captured.carry],
                 *_invocation.xs,
@@ -145,8 +138,29 @@ class Specialisation:
             reverse=_invocation.reverse,
             threads=self.threads,
         )
-        _invocation.results = results
-        return [results[i] for i in captured.outputs]
+
+    def _run_differentiably(self, args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+        assert self.gradient is not None
+        captured, (loops, activity) = self.captured, self.gradient
+        steps, counts = _invocation.steps, list[torch.Tensor]()
+        if captured.loop.going is not None:
+            # How many steps there are is found first; then those are taken as a scan takes them,
+            # which keeps as many rows.
+            with torch.no_grad():
+                counts = self._run_plainly(args)[len(captured.carry) :]
+            steps = int(counts[0])
+        results = differentiable_run(
+            loops,
+            activity,
+            (
+                [args[i] for i in captured.carry],
+                _invocation.xs,
+                [args[i] for i in loops.joint.const_places],
+            ),
+            steps,
+            reverse=_invocation.reverse,
+        )
+        return [*results, *counts]
 
     def learn(self, results: Results) -> Direct | None:
         """Write the direct function, once the structure of the results is known."""
@@ -302,11 +316,11 @@ class Site:
             if joint is not None:
                 loops = GradientLoops(joint[0], self.vector_math, self.threads)
                 gradient, compiled = (loops, joint[1]), loops.forward_compiled
-            elif captured.loop.going is not None:
+            if captured.loop.going is not None:
                 compiled = compile_while(
                     captured.loop, make_plan(captured.loop), vector_math=self.vector_math
                 )
-            else:
+            elif joint is None:
                 compiled = compile_loop(
                     captured.loop,
                     make_plan(captured.loop, threads=self.threads),
@@ -333,11 +347,6 @@ class Site:
         marked = read_marks(gm)
         if not any(n.meta["example_value"].requires_grad for n in marked.arguments):
             return None
-        if marked.going:
-            raise GradientRefusedError(
-                "an input of the while loop requires grad, and native while loops have no "
-                "gradients. Call it under torch.no_grad(), detach the input, or run it with "
-                "use_loop_adapter(namespace, None)"
-            )
+        marked = marked.step
         activity = find_activity(marked)
         return (trace_joint(marked, activity), activity) if activity.any else None
