@@ -245,7 +245,7 @@ class Record:
 
         Examples
         --------
-        >>> Record().breaks_in("mypkg")
+        >>> Record().breaks_in("torch")
         []
         """
         roots = _roots(package)
