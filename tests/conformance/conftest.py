@@ -156,6 +156,6 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     elif name == "native":
         adapter = request.getfixturevalue("_native_adapter")
         with fullgraph.use_loop_adapter("array_api_compat.torch", adapter):
-            yield Driver(name, xp, False, NATIVE_REFUSALS, compiled=True)
+            yield Driver(name, xp, True, NATIVE_REFUSALS, compiled=True)
     else:
         yield Driver(name, xp, differentiable=name == "torch")

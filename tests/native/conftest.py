@@ -14,7 +14,7 @@ from fullgraph.native import lanes
 from fullgraph.torch_loop import torch_native_loop_adapter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 class Comparison:
@@ -61,6 +61,65 @@ class Comparison:
             tolerance = 0 if exact else 1e-5 if a.dtype == torch.float32 else rtol
             torch.testing.assert_close(b, a, rtol=tolerance, atol=tolerance, equal_nan=True)
         return found
+
+    def gradients(
+        self,
+        body: Callable[..., Any],
+        init: Any,
+        xs: Any = None,
+        *,
+        closed: Sequence[torch.Tensor] = (),
+        rtol: float = 1e-12,
+        loss: Callable[[list[torch.Tensor]], torch.Tensor] | None = None,
+        **options: Any,
+    ) -> list[torch.Tensor | None]:
+        """Compare gradients of init, xs and `closed`, whichever of them require grad.
+
+        The loss weighs every differentiable result with fixed random numbers, unless one is given.
+        Largest differences are held to `rtol` of the largest gradient, 1e-4 for float32.
+        """
+        leaves = [t for t in (*optree.tree_leaves((init, xs)), *closed) if _wants(t)]
+        expected = self._gradients(self.plain, body, init, xs, leaves, loss, options)
+        found = self._gradients(self.run, body, init, xs, leaves, loss, options)
+        for a, b in zip(expected, found, strict=True):
+            want = torch.zeros_like(b) if a is None and b is not None else a
+            have = torch.zeros_like(a) if b is None and a is not None else b
+            if want is None or have is None:
+                continue
+            assert have.dtype == want.dtype
+            assert have.shape == want.shape
+            bound = 1e-4 if want.dtype == torch.float32 else rtol
+            nans = torch.isnan(want)
+            assert torch.equal(nans, torch.isnan(have))
+            largest = max(1.0, float(want[~nans].abs().max())) if (~nans).any() else 1.0
+            difference = (have - want)[~nans].abs()
+            assert not difference.numel() or float(difference.max()) <= bound * largest
+        return found
+
+    @staticmethod
+    def _gradients(
+        scan: Any, body: Any, init: Any, xs: Any, leaves: Any, loss: Any, options: Any
+    ) -> list[torch.Tensor | None]:
+        results = list(optree.tree_leaves(scan(body, init, xs, **options)))
+        if loss is None:
+            generator = torch.Generator().manual_seed(7)
+            weights = [
+                torch.randn(t.shape, generator=generator, dtype=torch.float64) for t in results
+            ]
+            total = sum(
+                (w.to(t.dtype) * t).sum()
+                for w, t in zip(weights, results, strict=True)
+                if t.requires_grad
+            )
+        else:
+            total = loss(results)
+        if not isinstance(total, torch.Tensor) or not total.requires_grad:
+            return [None] * len(leaves)
+        return list(torch.autograd.grad(total, leaves, allow_unused=True))
+
+
+def _wants(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
 @pytest.fixture

@@ -118,6 +118,10 @@ SOLVERS = {
         torch.linalg.solve(definite(x), c[:, 0]),
     ),
     "inv": lambda c, x: (torch.linalg.inv(definite(c)) + x, None),
+    "determinant": lambda c, x: (
+        torch.tanh(c + x),
+        (torch.linalg.det(c), torch.det(x), torch.linalg.det(c - c)),
+    ),
     "cholesky": lambda c, x: (
         torch.linalg.cholesky(definite(c)) * 0.3 + x,
         torch.linalg.cholesky(definite(c), upper=True),
@@ -134,7 +138,7 @@ def test_linear_algebra(native, form, name):
     native.check(SOLVERS[name], numbers(4, 4), numbers(3, 4, 4, seed=1), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["inv", "cholesky"])
+@pytest.mark.parametrize("name", ["inv", "determinant", "cholesky"])
 def test_linear_algebra_in_batches(native, name):
     native.check(SOLVERS[name], numbers(5, 4, 4), numbers(3, 5, 4, 4, seed=1), rtol=1e-9)
 

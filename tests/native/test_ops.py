@@ -18,6 +18,7 @@ def numbers(*shape, seed=0, dtype=torch.float64):
 
 
 WEIGHT = numbers(N, N, seed=7)
+GRID = torch.tensor([-1.0, 0.0, 0.5, 2.0], dtype=torch.float64)
 COLUMN = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)[:, None]
 
 
@@ -135,6 +136,31 @@ REAL = {
         torch.tanh(WEIGHT @ c + x),
         (c.T @ c, c @ x, x @ x, torch.bmm(c[None], c.T[None]), torch.einsum("ij,kj->ik", c, c)),
     ),
+    "diagonals": lambda c, x: (
+        c * 0.9,
+        (c.diagonal(), c.diagonal(-1), c.T.diagonal(1), c[None].diagonal(2, 0, 2), torch.tril(c)),
+    ),
+    "normalised": lambda c, x: (
+        torch.nn.functional.layer_norm(c, c.shape[1:]) + x,
+        torch.nn.functional.normalize(c, dim=0),
+    ),
+    "searches": lambda c, x: (
+        c * 0.9 + torch.searchsorted(GRID, c),
+        [
+            torch.searchsorted(GRID, c / x, right=True, out_int32=True),
+            torch.bucketize(c, GRID),
+            torch.searchsorted(GRID.expand(N, -1).contiguous(), c, side="right"),
+        ],
+    ),
+    "orders": lambda c, x: (
+        torch.sort(c, 0).values * 0.9,
+        (
+            *torch.sort(c.round(), 0, descending=True),
+            torch.argsort(c / x, dim=0, stable=True),
+            c[:, 0].median(),
+            c[0, :2].sort().indices,
+        ),
+    ),
     "split": lambda c, x: (torch.cat(c.split(2)) * 0.9, c.unbind(0)),
 }
 
@@ -152,7 +178,8 @@ WHOLE = {
 
 
 MATH = ("two arguments", "exponentials", "logarithms", "trigonometry", "hyperbolic", "special")
-STAYS_FLOAT32 = [name for name in REAL if name not in ("constants", "matrix products", "casts")]
+NOT_FLOAT32 = ("constants", "matrix products", "casts", "searches")
+STAYS_FLOAT32 = [name for name in REAL if name not in NOT_FLOAT32]
 slow = pytest.mark.slow
 
 

@@ -307,3 +307,33 @@ def test_each(xp, f, pair, request):
     suite.run("--fg-modes=eager,compile", "-k", "torch").assert_outcomes(passed=4)
     report = suite.report("--fg-modes=compile", "-k", "torch")
     assert {f["name"].rpartition(":")[2] for f in report["functions"]} == {"double", "branch"}
+
+
+def test_parametrised_functions_run_jitted_and_compare_equal(suite):
+    suite.write(
+        TAGGED
+        + """
+import jax
+import LIB
+
+traced = []
+
+def kind(x):
+    traced.append(isinstance(x, jax.core.Tracer))
+    return x
+lazy_xp_function(kind)
+
+@pytest.mark.parametrize("f", [double, kind])
+@pytest.mark.parametrize("pair", [(double, 1)])
+def test_each(xp, f, pair, request):
+    original = {"double": LIB.double, "kind": kind.__wrapped__ if JIT else kind}[f.__name__]
+    assert f == original and original == f and {f: 1}[original]
+    assert f == (double if f.__name__ == "double" else kind)
+    assert (f == double) == (f.__name__ == "double")
+    assert pair[0] in (LIB.double,)
+    f(xp.ones(2))
+    assert traced in ([], [JIT])
+    traced.clear()
+""".replace("JIT", "request.node.name.endswith('jit]')")
+    )
+    suite.run("--fg-modes=eager,jit", "-k", "jax").assert_outcomes(passed=4)

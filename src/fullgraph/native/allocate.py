@@ -7,18 +7,13 @@ missing or does not do what it is known to do.
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import mmap
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import torch
 
 __all__ = [
-    "HUGE_BYTES",
     "Allocator",
-    "advise_huge",
     "contiguous_strides",
     "empty_strided",
     "find_allocator",
@@ -60,34 +55,3 @@ def find_allocator() -> Allocator:
 
 
 empty_strided: Final[Allocator] = find_allocator()
-
-
-HUGE_BYTES: Final = 8 << 20  # from here on, larger pages save more than asking for them costs
-_MADV_HUGEPAGE: Final = 14
-
-
-@functools.lru_cache(maxsize=1)
-def _madvise() -> Callable[[int, int, int], int] | None:
-    function = getattr(ctypes.CDLL(None), "madvise", None)
-    if function is None:
-        return None
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    function.restype = ctypes.c_int
-    advise: Callable[[int, int, int], int] = function
-    return advise
-
-
-def advise_huge(tensor: torch.Tensor) -> None:
-    """Ask the kernel for huge pages behind a large, fresh tensor; it may say no.
-
-    Results of a long scan are written for the first time by the loop, and the kernel hands out
-    their memory page by page meanwhile. With small pages that takes longer than the loop.
-    """
-    advise = _madvise()
-    if advise is None:
-        return
-    page = mmap.PAGESIZE
-    begin = -(-tensor.data_ptr() // page) * page
-    end = (tensor.data_ptr() + tensor.numel() * tensor.element_size()) // page * page
-    if end > begin:
-        advise(begin, end - begin, _MADV_HUGEPAGE)

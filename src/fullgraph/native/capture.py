@@ -8,7 +8,6 @@ decomposes what the operation table has no rule for.
 
 from __future__ import annotations
 
-import functools
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +17,20 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fullgraph.errors import GradientRefusedError
 from fullgraph.native.convert import Converter, origin_of, refusal
+from fullgraph.native.decompositions import decompositions
 from fullgraph.native.ir import InvalidIRError, Loop
-from fullgraph.native.ops import canonical_name, rules
 from fullgraph.native.verify import verify
 
-__all__ = ["Captured", "lower", "mark"]
+__all__ = [
+    "DATA_DEPENDENT",
+    "Captured",
+    "Marked",
+    "StepRunner",
+    "example_of",
+    "lower",
+    "mark",
+    "read_marks",
+]
 
 _LIBRARY = torch.library.Library("fullgraph", "FRAGMENT")  # type: ignore[no-untyped-call]
 _LIBRARY.define("mark(Tensor value, str role, int index) -> Tensor")  # type: ignore[no-untyped-call]
@@ -48,8 +56,9 @@ def refuse_gradient(ctx: object, *grads: object) -> None:
     """
     del ctx, grads
     raise GradientRefusedError(
-        "native loops have no gradients yet. Call the compiled function under torch.no_grad(), "
-        "detach its inputs, or use another adapter for training"
+        "gradients do not flow through a native loop inside torch.compile, or inside another loop. "
+        "Call it outside of them, under torch.no_grad(), or run it eagerly with "
+        "use_loop_adapter(namespace, None)"
     )
 
 
@@ -96,6 +105,45 @@ class Captured:
     sources: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Marked:
+    """A captured step and what its marks say.
+
+    Attributes
+    ----------
+    graph : GraphModule
+        What Dynamo captured.
+    carry, xs : list of Node
+        The marks of what goes in.
+    results : list of (role, index)
+        Keys of what comes out: the new carry, then ys.
+    arguments : list of Node
+        The placeholders.
+    """
+
+    graph: torch.fx.GraphModule
+    carry: list[torch.fx.Node]
+    xs: list[torch.fx.Node]
+    results: list[tuple[str, int]]
+    arguments: list[torch.fx.Node]
+
+
+def read_marks(gm: torch.fx.GraphModule) -> Marked:
+    """Return what the marks of a captured step say."""
+    marks: dict[Any, torch.fx.Node] = {
+        (n.args[1], n.args[2]): n for n in gm.graph.nodes if _is_mark(n)
+    }
+    results = [key for key in marks if key[0] in ("new", "y")]
+    results.sort(key=lambda key: (key[0] != "new", key[1]))
+    return Marked(
+        gm,
+        [marks["carry", i] for i in range(_count(marks, "carry"))],
+        [marks["x", i] for i in range(_count(marks, "x"))],
+        results,
+        [n for n in gm.graph.nodes if n.op == "placeholder"],
+    )
+
+
 def lower(gm: torch.fx.GraphModule) -> Captured:
     """Return the loop of a captured step.
 
@@ -103,28 +151,25 @@ def lower(gm: torch.fx.GraphModule) -> Captured:
     ------
     UnsupportedBodyError
         Something has no rule, with operation, shape and line.
-    GradientRefusedError
-        An input requires grad while gradients are on.
     InPlaceUpdateError
         The body writes into its carry or x.
     """
-    marks = {(n.args[1], n.args[2]): n for n in gm.graph.nodes if _is_mark(n)}
-    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    marked = read_marks(gm)
+    placeholders = marked.arguments
     for node in placeholders:
         _check_input(node)
-    carry = [marks["carry", i] for i in range(_count(marks, "carry"))]
-    xs = [marks["x", i] for i in range(_count(marks, "x"))]
+    carry = marked.carry
     position = {n: i for i, n in enumerate(placeholders)}
     for node in carry:
         if node.args[0] not in position:
             raise InvalidIRError(f"{node} marks {node.args[0]}, which is no argument")
-    traced = _step_graph(gm, marks, carry, xs, placeholders)
+    traced = _step_graph(marked)
     builder = Converter(traced)
-    loop = builder.loop(len(carry), len(xs))
+    loop = builder.loop(len(carry), len(marked.xs))
     verify(loop)
     return Captured(
         loop,
-        tuple(position[n.args[0]] for n in carry),
+        tuple(position[n.args[0]] for n in carry),  # type: ignore[index]
         tuple(builder.used_consts),
         builder.constants,
         _outputs(gm, len(carry)),
@@ -164,11 +209,6 @@ def _check_input(node: torch.fx.Node) -> None:
             "",
             "Close over tensors, numbers and functions of them",
         )
-    if value.requires_grad and torch.is_grad_enabled():
-        raise GradientRefusedError(
-            "an input of the loop requires grad, and native loops have no gradients yet. Call it "
-            "under torch.no_grad(), detach the input, or use another adapter for training"
-        )
     if value.device.type != "cpu":
         raise refusal(f"a tensor is on {value.device}", "", "Native loops run on the CPU")
     if value.is_neg():
@@ -194,10 +234,10 @@ def _outputs(gm: torch.fx.GraphModule, carries: int) -> tuple[int, ...]:
 
 
 # torch's exceptions for values that a capture cannot know, by name: their classes are private.
-_DATA_DEPENDENT = ("DynamicOutputShapeException", "DataDependentOutputException")
+DATA_DEPENDENT = ("DynamicOutputShapeException", "DataDependentOutputException")
 
 
-class _Step(torch.fx.Interpreter):
+class StepRunner(torch.fx.Interpreter):
     """Runs a captured step on given carry and rows, and collects what is marked as result."""
 
     def __init__(self, gm: torch.fx.GraphModule, given: dict[torch.fx.Node, torch.Tensor]) -> None:
@@ -218,42 +258,23 @@ class _Step(torch.fx.Interpreter):
         return super().run_node(n)
 
 
-@functools.lru_cache(maxsize=1)
-def _decompositions() -> dict[Any, Any]:
-    """Return torch's decompositions of everything that the operation table has no rule for."""
-    from torch._decomp import decomposition_table
-
-    return {
-        op: function
-        for op, function in decomposition_table.items()
-        if canonical_name(str(op)) not in rules
-    }
-
-
-def _step_graph(
-    gm: torch.fx.GraphModule,
-    marks: dict[Any, torch.fx.Node],
-    carry: list[torch.fx.Node],
-    xs: list[torch.fx.Node],
-    placeholders: list[torch.fx.Node],
-) -> torch.fx.GraphModule:
+def _step_graph(marked: Marked) -> torch.fx.GraphModule:
     """Return the step as a functional ATen graph of carry, xs and the graph's own arguments."""
-    inputs = [*carry, *xs]
-    results = [key for key in marks if key[0] in ("new", "y")]
-    results.sort(key=lambda key: (key[0] != "new", key[1]))
+    gm, placeholders = marked.graph, marked.arguments
+    inputs = [*marked.carry, *marked.xs]
 
-    runners: list[_Step] = []
+    runners: list[StepRunner] = []
 
     def step(*values: torch.Tensor) -> list[torch.Tensor]:
         given = dict(zip([*inputs, *placeholders], values, strict=True))
-        runner = _Step(gm, given)
+        runner = StepRunner(gm, given)
         runners.append(runner)
         runner.run(*values[len(inputs) :])
-        return [runner.found[key] for key in results]
+        return [runner.found[key] for key in marked.results]
 
     tracer = make_fx(
         torch.func.functionalize(step, remove="mutations_and_views"),
-        decomposition_table=_decompositions(),
+        decomposition_table=decompositions(),
         tracing_mode="fake",
         _allow_non_fake_inputs=True,
     )
@@ -264,11 +285,11 @@ def _step_graph(
         torch.fx.traceback.preserve_node_meta(),
         torch.no_grad(),
     ):
-        examples = [_example(n) for n in (*inputs, *placeholders)]
+        examples = [example_of(n) for n in (*inputs, *placeholders)]
         try:
             traced = tracer(*examples)
         except RuntimeError as error:
-            if type(error).__name__ not in _DATA_DEPENDENT:
+            if type(error).__name__ not in DATA_DEPENDENT:
                 raise
             current = runners[-1].current
             raise refusal(
@@ -282,7 +303,8 @@ def _step_graph(
     return traced
 
 
-def _example(node: torch.fx.Node) -> torch.Tensor:
+def example_of(node: torch.fx.Node) -> torch.Tensor:
+    """Return a tensor like the value of a node, without its gradient."""
     value = node.meta["example_value"]
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 
@@ -12,7 +12,7 @@ from fullgraph.errors import UnsupportedBodyError
 from fullgraph.native.dtypes import BOOL, BY_NAME, F32, DType
 from fullgraph.native.ir import Input, InvalidIRError, Loop, Map, Nested, Node, Project, Shape
 from fullgraph.native.ops import Argument, Call, Refused, canonical_name, find_rule
-from fullgraph.native.ops._registry import cast
+from fullgraph.native.ops._registry import cast as to_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,23 +79,30 @@ class Converter:
 
     def loop(self, carry: int, xs: int) -> Loop:
         """Return the graph as a loop: its first inputs are `carry`, then `xs`, then constants."""
-        inputs: list[Input] = []
-        for i, node in enumerate(self._nodes("placeholder")):
-            role, index = ("carry", i) if i < carry else ("x", i - carry)
-            if i >= carry + xs:
-                if not node.users:
-                    continue
-                role, index = "const", len(self.used_consts)
-                self.used_consts.append(i - carry - xs)
-            inputs.append(self._input(node, role, index))
-        results = self._results(inputs)
+        rest = len(self._nodes("placeholder")) - carry - xs
+        inputs, results = self.values_of([("carry", carry), ("x", xs), ("const", rest)])
         return Loop(
             carry=tuple(n for n in inputs if n.role == "carry"),
             xs=tuple(n for n in inputs if n.role == "x"),
             consts=tuple(n for n in inputs if n.role == "const"),
-            carry_out=tuple(results[:carry]),
-            ys=tuple(results[carry:]),
+            carry_out=tuple(cast("list[Node]", results[:carry])),
+            ys=tuple(cast("list[Node]", results[carry:])),
         )
+
+    def values_of(self, groups: Sequence[tuple[str, int]]) -> tuple[list[Input], list[Node | None]]:
+        """Return the graph's inputs, in groups of a role each, and its results.
+
+        Constants that nothing reads are left out; `used_consts` says which are there.
+        """
+        inputs: list[Input] = []
+        roles = [(role, i) for role, count in groups for i in range(count)]
+        for (role, index), node in zip(roles, self._nodes("placeholder"), strict=True):
+            if role != "const":
+                inputs.append(self._input(node, role, index))
+            elif node.users:
+                inputs.append(self._input(node, role, len(self.used_consts)))
+                self.used_consts.append(index)
+        return inputs, self._results(inputs)
 
     def inline(self, arguments: Sequence[Node]) -> list[Node]:
         """Return the results of the graph for given arguments."""
@@ -109,12 +116,12 @@ class Converter:
                 "",
                 "Make it outside of the branch",
             )
-        return results
+        return cast("list[Node]", results)
 
     def _nodes(self, op: str) -> list[torch.fx.Node]:
         return [n for n in self.graph.graph.nodes if n.op == op]
 
-    def _results(self, inputs: list[Input]) -> list[Node]:
+    def _results(self, inputs: list[Input]) -> list[Node | None]:
         for node in self._nodes("get_attr"):
             value = getattr(self.graph, str(node.target))
             if isinstance(value, torch.Tensor):
@@ -123,7 +130,7 @@ class Converter:
             self.values[node] = self._convert(node)
         output = self._nodes("output")[0].args[0]
         assert isinstance(output, (list, tuple))
-        return [self.values[n] for n in output]  # type: ignore[index]
+        return [None if n is None else self.values[n] for n in output]  # type: ignore[index]
 
     def _nested(self, node: torch.fx.Node) -> tuple[Node, ...]:
         """Return the results of a scan inside the graph."""
@@ -173,7 +180,7 @@ class Converter:
         chosen = self._argument(pred)
         if not isinstance(chosen, Node):
             raise refusal("cond on a Python value", origin_of(node), "Use a plain if")
-        chosen = cast(chosen, BOOL)
+        chosen = to_dtype(chosen, BOOL)
         arguments = [self.values[n] for n in operands]  # type: ignore[index]
         sides: list[list[Node]] = []
         for branch, taken in ((on_true, chosen), (on_false, _negated(chosen))):

@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 import optree
 import torch
 
-from fullgraph.native.capture import Captured, lower
+from fullgraph.native.capture import Captured, lower, read_marks
 from fullgraph.native.convert import refusal
 from fullgraph.native.direct import Direct, direct_function
+from fullgraph.native.gradient.function import differentiable_run
+from fullgraph.native.gradient.joint import Activity, Joint, find_activity, trace_joint
+from fullgraph.native.gradient.loops import GradientLoops
 from fullgraph.native.inductor import CAPTURING
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.ops import Refused
@@ -98,6 +101,8 @@ class Specialisation:
         The loop as a function of the caller's frame, written after its first run.
     direct_steps : int
         Up to how many steps it may run.
+    gradient : (GradientLoops, Activity), optional
+        The differentiable form, where an input requires grad.
     """
 
     captured: Captured
@@ -107,11 +112,26 @@ class Specialisation:
     build_seconds: float = 0.0
     direct: Direct | None = None
     direct_steps: int = 0
+    gradient: tuple[GradientLoops, Activity] | None = None
 
     def run(self, *args: torch.Tensor) -> list[torch.Tensor]:
         """Run the loop on the arguments of the captured graph, as Dynamo's bytecode calls it."""
         captured = self.captured
         _invocation.ran = self
+        if self.gradient is not None:
+            loops, activity = self.gradient
+            results = differentiable_run(
+                loops,
+                activity,
+                (
+                    [args[i] for i in captured.carry],
+                    _invocation.xs,
+                    [args[i] for i in loops.joint.const_places],
+                ),
+                _invocation.steps,
+                reverse=_invocation.reverse,
+            )
+            return [results[i] for i in captured.outputs]
         results = self.compiled(
             [
                 *[args[i] for i in captured.carry],
@@ -129,6 +149,8 @@ class Specialisation:
     def learn(self, results: Results) -> Direct | None:
         """Write the direct function, once the structure of the results is known."""
         captured = self.captured
+        if self.gradient is not None:
+            return None
         tree: Any = results
         leaves: list[Any] = optree.tree_leaves(tree)
         found = {id(result): i for i, result in enumerate(_invocation.results)}
@@ -270,11 +292,19 @@ class Site:
                 "Return what should be kept as carry or y",
             )
         captured = lower(gm)
-        lowered = time.perf_counter()
+        gradient: tuple[GradientLoops, Activity] | None = None
         try:
-            compiled = compile_loop(
-                captured.loop, make_plan(captured.loop), vector_math=self.vector_math
-            )
+            joint = self._differentiated(gm)
+            lowered = time.perf_counter()
+            if joint is not None:
+                loops = GradientLoops(joint[0], self.vector_math, self.threads)
+                gradient, compiled = (loops, joint[1]), loops.forward_compiled
+            else:
+                compiled = compile_loop(
+                    captured.loop,
+                    make_plan(captured.loop, threads=self.threads),
+                    vector_math=self.vector_math,
+                )
         except Refused as reason:
             raise refusal(str(reason), "", "Use only what has a C form") from None
         found = Specialisation(
@@ -283,6 +313,18 @@ class Site:
             self.threads,
             capture_seconds=lowered - begun,
             build_seconds=time.perf_counter() - lowered,
+            gradient=gradient,
         )
         self.specialisations.append(found)
         return found.run
+
+    @staticmethod
+    def _differentiated(gm: torch.fx.GraphModule) -> tuple[Joint, Activity] | None:
+        """Return the step with its derivative, if results depend on an input that requires grad."""
+        if not torch.is_grad_enabled():
+            return None
+        marked = read_marks(gm)
+        if not any(n.meta["example_value"].requires_grad for n in marked.arguments):
+            return None
+        activity = find_activity(marked)
+        return (trace_joint(marked, activity), activity) if activity.any else None

@@ -113,7 +113,7 @@ def replace_scans(gm: torch.fx.GraphModule) -> None:
         loop = converter.loop(len(init), len(xs))
         verify(loop)
         threads, vector_math = settings
-        compiled = compile_loop(loop, make_plan(loop), vector_math=vector_math)
+        compiled = compile_loop(loop, make_plan(loop, threads=threads), vector_math=vector_math)
         key = hashlib.sha256(compiled.program.text.encode()).hexdigest()
         _LOOPS[key] = (compiled, converter.constants)
         inputs = [*init, *xs, *(extra[i] for i in converter.used_consts)]

@@ -37,6 +37,7 @@ __all__ = [
     "Project",
     "Reduce",
     "Reshape",
+    "Scatter",
     "Shape",
     "Slice",
     "format_loop",
@@ -253,6 +254,30 @@ class Gather(Node):
     def describe(self) -> str:
         """Name the attributes."""
         return " ".join("index" if isinstance(s, Node) else f"d{s}" for s in self.sources)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scatter(Node):
+    """`base` with every element of `value` written, or added where `accumulate`, at a place.
+
+    A source is as in `Gather`: dimension ``d`` of the place is a dimension of `value`, or an
+    integer node that broadcasts to `value`. Of two elements with one place the later one is kept.
+    """
+
+    base: Node
+    value: Node
+    sources: tuple[int | Node, ...]
+    accumulate: bool = True
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The operands."""
+        return (self.base, self.value, *(s for s in self.sources if isinstance(s, Node)))
+
+    def describe(self) -> str:
+        """Name the attributes."""
+        places = " ".join("index" if isinstance(s, Node) else f"d{s}" for s in self.sources)
+        return f"{'add' if self.accumulate else 'set'} {places}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

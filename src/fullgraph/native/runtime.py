@@ -15,22 +15,25 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from fullgraph.errors import NativeMemoryError, NativeRuntimeError
-from fullgraph.native.allocate import HUGE_BYTES, advise_huge, contiguous_strides, empty_strided
-from fullgraph.native.build import Built, build, find_compiler, vector_isa
+from fullgraph.native.allocate import contiguous_strides, empty_strided
+from fullgraph.native.build import Built, build
+from fullgraph.native.compiler import find_compiler, vector_isa
 from fullgraph.native.emit import TRAILER, Program, emit
+from fullgraph.native.large import LARGE_BYTES, large_tensor
 from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS, SINGULAR
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fullgraph.native.dtypes import DType
     from fullgraph.native.ir import Loop
     from fullgraph.native.lanes import Plan
 
-__all__ = ["CompiledLoop", "compile_loop", "torch_dtype"]
+__all__ = ["CompiledLoop", "compile_loop", "stacked_rows", "torch_dtype"]
 
 SLICE_SECONDS: Final = 0.1  # a long loop runs in slices of about this, so that Ctrl-C is heard
 FIRST_SLICE_WORK: Final = 20_000_000  # additions that are safely shorter than that
+CHECKED_BYTES: Final = 64 << 20  # results of this size are compared with the memory that is free
 THREAD_WORK: Final = 2_000_000  # additions below which threads cost more than they give
 
 
@@ -146,6 +149,7 @@ class CompiledLoop:
         *,
         reverse: bool = False,
         threads: int = 1,
+        targets: Mapping[int, torch.Tensor] | None = None,
     ) -> list[torch.Tensor]:
         """Run `steps` steps.
 
@@ -160,21 +164,23 @@ class CompiledLoop:
             Step from the last row to the first.
         threads : int
             At most this many threads work on blocks of lanes.
+        targets : mapping of int to Tensor, optional
+            Where some ys go, by number; they must be contiguous.
 
         Returns
         -------
         list of Tensor
-            The final carry, then the stacked ys, all in fresh memory.
+            The final carry, then the stacked ys, all in fresh memory except `targets`.
         """
-        large = steps * self._step_bytes >= HUGE_BYTES
-        if large:
+        if steps * self._step_bytes >= CHECKED_BYTES:
             self._check_memory(steps)
         inputs = [t if t.is_contiguous() else t.contiguous() for t in inputs]
         results = [empty_strided(*spec) for spec in self._carry]
-        results += [empty_strided((steps, *s), strides, t) for s, strides, t in self._ys]
-        if large:
-            for y in results[len(self._carry) :]:
-                advise_huge(y)
+        given = targets or {}
+        results += [
+            given[j] if j in given else stacked_rows(steps, *spec)
+            for j, spec in enumerate(self._ys)
+        ]
         first, stride = (steps - 1, -1) if reverse else (0, 1)
         if steps <= self._small and (threads == 1 or self._alone):
             scratch = self._scratch()
@@ -213,7 +219,7 @@ class CompiledLoop:
         """Return up to how many steps a direct function may run; 0 forbids it."""
         if self.program.scratch or not (threads == 1 or self._alone):
             return 0
-        return min(self._small, HUGE_BYTES // max(self._step_bytes, 1))
+        return min(self._small, LARGE_BYTES // max(self._step_bytes, 1))
 
     def _scratch(self) -> torch.Tensor | None:
         size = self.program.scratch
@@ -289,6 +295,22 @@ class CompiledLoop:
                 f"({_in_words(self._step_bytes)} a step) and {_in_words(available)} are free; "
                 "return less from the body, or scan in several calls"
             )
+
+
+def stacked_rows(
+    steps: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor:
+    """Return memory for `steps` rows of `shape`."""
+    size = steps * strides[0] * dtype.itemsize
+    if size >= LARGE_BYTES:
+        try:
+            return large_tensor((steps, *shape), strides, dtype, size)
+        except OSError as error:
+            raise NativeMemoryError(
+                f"the ys of {steps} steps need {_in_words(size)}, and the system says: {error}; "
+                "return less from the body, or scan in several calls"
+            ) from error
+    return empty_strided((steps, *shape), strides, dtype)
 
 
 def _raise_status(status: int) -> None:

@@ -18,6 +18,7 @@ from fullgraph.native.ir import (
     Permute,
     Reduce,
     Reshape,
+    Scatter,
     Shape,
     Slice,
 )
@@ -100,6 +101,11 @@ def _problem(node: Node) -> str:
             for source in node.sources:
                 if isinstance(source, Node) and source.dtype in (BOOL,):
                     return "an index is an integer"
+        case Scatter():
+            if node.base.shape != node.shape or len(node.sources) != len(node.shape):
+                return "one source for each dimension of the base is needed"
+            if not node.base.dtype == node.value.dtype == node.dtype:
+                return "base and value have one dtype"
         case Nested():
             verify(node.loop)
     if isinstance(node, Reshape | Permute | Slice | Broadcast) and node.dtype != node.arg.dtype:

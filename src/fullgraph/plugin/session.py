@@ -13,6 +13,7 @@ from fullgraph.plugin.budgets import Budgets, read_budgets
 from fullgraph.plugin.bypass import BypassWatch
 from fullgraph.plugin.contexts import Switchboard
 from fullgraph.plugin.copies import Copies
+from fullgraph.plugin.jitted import jitted_argument
 from fullgraph.plugin.judge import not_compiled
 from fullgraph.plugin.ledger import Ledger, RunRecorder
 from fullgraph.plugin.logs import detach_pytest_handlers
@@ -148,8 +149,12 @@ class RunSession:
         """Run the body of a test, watched."""
         detach_pytest_handlers()
         mode = mode_of(item)
-        if mode not in _COMPILED or not self.board.active:
+        if mode is None or mode == "eager" or not self.board.active:
             return (yield)
+        if mode == "jit":
+            with contextlib.ExitStack() as stack:
+                self._wrap_arguments(stack, item, mode)
+                return (yield)
         recorder = RunRecorder()
         with contextlib.ExitStack() as stack:
             self._wrap_arguments(stack, item, mode)
@@ -180,16 +185,23 @@ class RunSession:
 
     def _wrap_arguments(self, stack: contextlib.ExitStack, item: pytest.Item, mode: str) -> None:
         """Put compiled forms in place of tagged functions among a test's arguments."""
+        module = getattr(item, "module", None)
+
+        def wrapped(value: Any) -> Any:
+            if mode == "jit":
+                return jitted_argument(value, module) if module is not None else value
+            return self._wrapped(stack, value, mode)
+
         arguments = getattr(item, "funcargs", None) or {}
         for name, value in list(arguments.items()):
             if type(value) in (list, tuple):
-                replaced: Any = type(value)(self._wrapped(stack, part, mode) for part in value)
+                replaced: Any = type(value)(wrapped(part) for part in value)
                 changed = any(new is not old for new, old in zip(replaced, value, strict=True))
             elif type(value) is dict:
-                replaced = {key: self._wrapped(stack, part, mode) for key, part in value.items()}
+                replaced = {key: wrapped(part) for key, part in value.items()}
                 changed = any(replaced[key] is not value[key] for key in value)
             else:
-                replaced = self._wrapped(stack, value, mode)
+                replaced = wrapped(value)
                 changed = replaced is not value
             if changed:
                 stack.callback(arguments.__setitem__, name, value)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fullgraph.errors import (
     FullGraphError,
     GraphBreakError,
+    MismatchError,
     TorchBugError,
 )
 from fullgraph.testing._charge import (
@@ -19,6 +20,7 @@ from fullgraph.testing._charge import (
 from fullgraph.testing._dynamo.calls import CallLog, pop, push
 from fullgraph.testing._dynamo.errors import break_of, is_compile_failure
 from fullgraph.testing._messages import (
+    graph_raised_message,
     not_whole_message,
     torch_bug_message,
 )
@@ -60,14 +62,13 @@ class Attempt:
         __tracebackhide__ = True
         try:
             result = self._run(self._owner.breaking)
-        except Exception as error:
-            if not is_compile_failure(error):
-                self._finish(Outcome.RAISED, sites=charged_sites(self._logs[-1]))
-                raise
+        except Exception as error:  # noqa: BLE001 - raised below, or what eager code raises is
             failure = error
         else:
             log = self._logs[-1]
             return self._returned(result, log, sites=self._seen(log))
+        if not is_compile_failure(failure):
+            return self._raised(failure, charged_sites(self._logs[-1]))
         self._restore()
         return self._replayed(failure, GraphBreakError)
 
@@ -76,13 +77,12 @@ class Attempt:
         __tracebackhide__ = True
         try:
             result = self._run(self._owner.whole)
-        except Exception as error:
-            if not is_compile_failure(error):
-                self._finish(Outcome.RAISED)
-                raise
+        except Exception as error:  # noqa: BLE001 - raised below, or what eager code raises is
             failure = error
         else:
             return self._returned(result, self._logs[-1], sites=self._seen(self._logs[-1]))
+        if not is_compile_failure(failure):
+            return self._raised(failure, ())
         self._restore()
         if must or _is_limit(failure):
             return self._replayed(failure, FullGraphError)
@@ -101,8 +101,8 @@ class Attempt:
             raise
 
     def _save(self) -> None:
-        # Of whole compiled code nothing is traced after it has started, so that a failure to trace
-        # cannot follow, and the cost of a snapshot, 60 us, is spared.
+        # Of whole compiled code nothing is traced after it has started, and a graph that changes
+        # nothing can be repeated as it is: the cost of a snapshot, 60 us, is spared.
         self._saved = Snapshot(self._args, self._kwargs, self._owner.func)
 
     def _restore(self) -> None:
@@ -135,19 +135,46 @@ class Attempt:
         self._owner.check(call)
         return result
 
+    def _raised(self, failure: Exception, sites: tuple[BreakSite, ...]) -> Any:
+        """End a call whose code raised while it ran.
+
+        A graph runs outside of the ``try`` that surrounds its operators in the source. So what one
+        of them raises there may not be what eager code makes of it, which is the truth.
+        """
+        __tracebackhide__ = True
+        if self._logs[-1].graph_error is None or self._owner.errors_as_compiled:
+            self._finish(Outcome.RAISED, sites=sites)
+            raise failure
+        self._restore()
+        self._eagerly(sites, failure)
+        said = f"{type(failure).__name__} when the graph ran: {failure}"
+        if (line := self._logs[-1].graph_line) is not None:
+            said += f" (at {line.file}:{line.line} in {line.function})"
+        self._finish(Outcome.FAILED, sites=sites, failure=said)
+        raise MismatchError(graph_raised_message(self._owner.name, said)) from failure
+
+    def _eagerly(self, sites: tuple[BreakSite, ...], failure: Exception | None = None) -> Any:
+        """Call the function itself; end the call if it raises."""
+        __tracebackhide__ = True
+        bystander = CallLog()
+        push(bystander)  # tagged functions that it calls stay plain
+        try:
+            return self._owner.breaking.func(*self._args, **self._kwargs)
+        except BaseException as error:
+            other = None
+            if failure is not None and type(error) is not type(failure):
+                names = type(failure).__name__, type(error).__name__
+                other = "the graph raised {} where eager code raises {}".format(*names)
+            self._finish(Outcome.RAISED, sites=sites, failure=other)
+            raise
+        finally:
+            pop(bystander)
+
     def _replayed(self, failure: Exception, kind: type[GraphBreakError | FullGraphError]) -> Any:
         """Call eagerly after compiling failed: what eager code does is the truth."""
         __tracebackhide__ = True
         owner = self._owner
-        bystander = CallLog()
-        push(bystander)  # tagged functions that it calls stay plain
-        try:
-            result = owner.breaking.func(*self._args, **self._kwargs)
-        except BaseException:
-            self._finish(Outcome.RAISED)
-            raise
-        finally:
-            pop(bystander)
+        result = self._eagerly(())
         site = site_of(break_of(failure))
         if _is_limit(failure):
             self._finish(Outcome.OVER_LIMIT)

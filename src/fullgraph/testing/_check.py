@@ -122,7 +122,15 @@ def check_compiled(
     from fullgraph.testing._both import Both
 
     budget = Budget.parse(graph_breaks, recompiles, ("graph_breaks", "recompiles"))
-    call = make_compiled(func, parsed, budget, backend=backend, dynamic=dynamic, config=config)
+    call = make_compiled(
+        func,
+        parsed,
+        budget,
+        backend=backend,
+        dynamic=dynamic,
+        config=config,
+        errors_as_compiled=True,
+    )
     _refuse_iterators((tuple(args), dict(kwargs or {})))
     both = Both(func, tuple(args), dict(kwargs or {}), grad=grad)
     expected = both.eager()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import types
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.errors import UsageError
@@ -12,6 +11,7 @@ from fullgraph.testing._dynamo.versions import torch_release
 from fullgraph.testing._modes import Budget, Mode, parse_mode
 from fullgraph.testing._names import is_async
 from fullgraph.testing._options import DEFAULT_RECOMPILE_LIMIT
+from fullgraph.testing._standin import StandIn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,21 +22,18 @@ if TYPE_CHECKING:
 __all__ = ["CompiledFunction", "PatchedFunction", "compiled"]
 
 
-class CompiledFunction:
+class CompiledFunction(StandIn):
     """A function that runs compiled and keeps a record; made by `compiled`.
 
     It compares, hashes, binds and is copied as the function that it was made from. Pickled, it
     comes back with an empty record.
     """
 
-    __wrapped__: Callable[..., Any]
     _call: CompiledCall
 
     def __init__(self, func: Callable[..., Any], call: CompiledCall) -> None:
-        # into the dictionary, where they hide the attributes of the class
-        vars(self).update(__wrapped__=func, _call=call)
-        for name in ("__module__", "__doc__"):
-            vars(self)[name] = getattr(func, name, None)
+        super().__init__(func)
+        vars(self)["_call"] = call
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Call the function, compiled."""
@@ -48,18 +45,6 @@ class CompiledFunction:
         if is_dynamo_compiling() or is_exporting():
             return self.__wrapped__(*args, **kwargs)
         return self._call(args, kwargs)
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        # in a class it is a method where the function would be one
-        if instance is None or not hasattr(type(self.__wrapped__), "__get__"):
-            return self
-        return types.MethodType(self, instance)
-
-    def __copy__(self) -> CompiledFunction:
-        return self
-
-    def __deepcopy__(self, _memo: object) -> CompiledFunction:
-        return self
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         name = getattr(self.__wrapped__, "__qualname__", "")
@@ -74,19 +59,6 @@ class CompiledFunction:
     def record(self) -> FunctionRecord:
         """What the calls so far came to."""
         return self._call.record
-
-    def __getattr__(self, name: str) -> Any:
-        if "__wrapped__" not in vars(self):  # not set yet: while it is being made
-            raise AttributeError(name)
-        return getattr(self.__wrapped__, name)
-
-    def __eq__(self, other: object) -> bool:
-        return self.__wrapped__ == (
-            other.__wrapped__ if isinstance(other, CompiledFunction) else other
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.__wrapped__)
 
     def __repr__(self) -> str:
         return f"<compiled {self.__wrapped__!r}>"
@@ -174,6 +146,7 @@ def make_compiled(
     dynamic: bool | None,
     config: Mapping[str, Any] | None,
     recompile_limit: int | None = None,
+    errors_as_compiled: bool = False,
 ) -> CompiledFunction:
     """Check the rest of what `compiled` and `check_compiled` take, and make the function."""
     check_backend(backend)
@@ -184,7 +157,7 @@ def make_compiled(
             f"{func!r} is async: torch.compile does not capture coroutines; compile a function "
             "that it calls"
         )
-    if dynamic not in (True, False, None):
+    if not (dynamic is None or isinstance(dynamic, bool)):  # 1 == True, and is a slip
         raise UsageError(f"dynamic={dynamic!r} is not accepted: give True, False or None")
     limit = DEFAULT_RECOMPILE_LIMIT if recompile_limit is None else recompile_limit
     if type(limit) is not int or limit < 1:
@@ -198,4 +171,7 @@ def make_compiled(
         dynamic=dynamic,
         config=config,
     )
-    return CompiledFunction(func, CompiledCall(func, mode, budget=budget, settings=settings))
+    call = CompiledCall(
+        func, mode, budget=budget, settings=settings, errors_as_compiled=errors_as_compiled
+    )
+    return CompiledFunction(func, call)

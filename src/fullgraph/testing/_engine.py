@@ -11,7 +11,7 @@ from fullgraph.errors import (
     UsageError,
 )
 from fullgraph.testing._dynamo.backends import check_backend, counting_backend
-from fullgraph.testing._dynamo.calls import CallLog, pop, push
+from fullgraph.testing._dynamo.calls import CallLog, CompiledMeanwhile, pop, push
 from fullgraph.testing._dynamo.device import has_redundant_default, plain_default_device
 from fullgraph.testing._dynamo.watch import watching
 from fullgraph.testing._options import DEFAULT_RECOMPILE_LIMIT
@@ -71,9 +71,16 @@ class Engine:
         self._compiled: Callable[..., Any] | None = None
         self._skips: dict[Any, Any] = {}
         self._limits: dict[Any, Any] = {}
+        self._made: list[Any] = []
 
     def new_log(self) -> CallLog:
-        return CallLog(config=self._settings.config, skips=self._skips, limits=self._limits)
+        return CallLog(
+            config=self._settings.config,
+            skips=self._skips,
+            limits=self._limits,
+            made=self._made,
+            known=len(self._made),
+        )
 
     def __call__(self, log: CallLog, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
@@ -81,10 +88,14 @@ class Engine:
         push(log)
         try:
             with watching(log, self._name, (args, kwargs)):
-                if has_redundant_default():
-                    with plain_default_device():
+                while True:
+                    try:
+                        if has_redundant_default():
+                            with plain_default_device():
+                                return compiled(*args, **kwargs)
                         return compiled(*args, **kwargs)
-                return compiled(*args, **kwargs)
+                    except CompiledMeanwhile:  # nothing of the function has run yet
+                        log.known = len(self._made)
         finally:
             pop(log)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "describe_site",
     "graph_break_message",
+    "graph_raised_message",
     "not_whole_message",
     "recompile_message",
     "torch_bug_message",
@@ -81,6 +82,15 @@ def not_whole_message(
         f"{name} is not one whole graph:\n{_sites(sites)}\n"
         f"Rewrite {_lines(sites)}, or allow breaks: mode 'compile' and {argument}=True, "
         "which lists every site, not only the first"
+    )
+
+
+def graph_raised_message(name: str, what: str) -> str:
+    """Return the message of a `MismatchError` for what only compiled code raises."""
+    return (
+        f"{name}: eager code returns, compiled code raises {what}\n"
+        "A graph runs outside of the `try` that surrounds its operators in the source: check the "
+        "inputs before the operator, instead of catching what it raises"
     )
 
 

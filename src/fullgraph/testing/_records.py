@@ -126,7 +126,8 @@ class FunctionRecord:
     breaks: tuple[BreakSite, ...] = ()
     specialisations: tuple[Specialisation, ...] = ()
     failures: Mapping[str, int] = field(default_factory=dict)
-    """Reasons of outcomes `FAILED` and `TORCH_BUG`, and how often."""
+    """Reasons of outcomes `FAILED` and `TORCH_BUG`, and how often; also those of `RAISED` where
+    compiled code raises another exception than eager code does."""
     compile_seconds: float = 0.0
     seconds: float = 0.0
 

@@ -47,6 +47,7 @@ class CompiledCall:
         strict: bool = False,
         compare: bool = False,
         fail_on_torch_bugs: bool = False,
+        errors_as_compiled: bool = False,
         name: str | None = None,
     ) -> None:
         torch_release()  # a missing or old torch is named here, not at the first call
@@ -57,6 +58,8 @@ class CompiledCall:
         self.strict = strict
         self._compare = compare
         self.fail_on_torch_bugs = fail_on_torch_bugs
+        # whoever compares wants to see what compiled code raises, not what eager code would
+        self.errors_as_compiled = errors_as_compiled or compare
         self.name = name or display_name(func)
         self._tally = Tally(self.name, mode, self.settings.backend)
         self._lazy = is_generator_function(func)
@@ -73,6 +76,7 @@ class CompiledCall:
             strict=self.strict,
             compare=self._compare,
             fail_on_torch_bugs=self.fail_on_torch_bugs,
+            errors_as_compiled=self.errors_as_compiled,
             name=self.name,
         )
         return again, (self.func, self.mode)

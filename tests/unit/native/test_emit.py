@@ -96,15 +96,21 @@ def test_a_small_body_is_scalar_statements():
 
 
 def test_lanes_are_simd_loops_inside_the_loop_over_time():
-    loop = sine_loop(1000)
+    loop = sine_loop(2000)
     program = emit(loop, make_plan(loop), isa="avx2")
     text = program.text
     assert program.symbols == ["Sleef_sind4_u10avx2"]
-    assert program.blocks == 4
+    assert program.blocks == 2
     outer = text.index("for (int64_t b = block_begin;")
     time = text.index("for (int64_t t = t_begin;")
-    inner = text.index("#pragma omp simd\n      for (int k = 0; k < 256; ++k)", time)
+    inner = text.index("#pragma omp simd\n      for (int k = 0; k < 1008; ++k)", time)
     assert outer < time < inner
+
+
+@pytest.mark.parametrize(("columns", "threads", "blocks"), [(1000, 1, 1), (1000, 3, 3), (16, 4, 1)])
+def test_there_is_a_block_for_each_thread(columns, threads, blocks):
+    loop = sine_loop(columns)
+    assert emit(loop, make_plan(loop, threads=threads)).blocks == blocks
 
 
 def test_avx512_binds_both_widths():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from fullgraph.native.axes import reshape_groups
 from fullgraph.native.dtypes import BOOL, F32, F64, I64
 from fullgraph.native.ir import (
     Cat,
@@ -17,7 +18,7 @@ from fullgraph.native.ir import (
     format_loop,
     topological,
 )
-from fullgraph.native.lanes import make_plan, reshape_groups
+from fullgraph.native.lanes import make_plan
 from fullgraph.native.verify import verify
 
 

@@ -77,13 +77,6 @@ def test_without_the_private_allocator_the_public_one_serves(monkeypatch):
     assert allocate.find_allocator() is allocate.public_allocator
 
 
-def test_huge_pages_are_only_a_wish(monkeypatch):
-    allocate.advise_huge(torch.empty(1 << 21, dtype=torch.float64))
-    allocate.advise_huge(torch.empty(1))
-    monkeypatch.setattr(allocate, "_madvise", lambda: None)
-    allocate.advise_huge(torch.empty(1 << 21))
-
-
 def test_an_unknown_torch_takes_the_public_call(monkeypatch):
     assert dispatch.cache_entries_known()
     monkeypatch.setattr(torch, "__version__", "3.0.0")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullgraph.errors import FullGraphError, GraphBreakError
+from fullgraph.errors import FullGraphError, GraphBreakError, MismatchError
 from fullgraph.testing import Outcome, check_compiled, compiled
 from fullgraph.testing._dynamo import backends
 from fullgraph.testing._dynamo.tracing import quiet_notices
@@ -139,6 +139,137 @@ def test_hook_is_taken_away_after_every_call():
     with pytest.raises(Own):
         compiled(plain)(x())
     assert CatchErrorsWrapper.__call__ is before
+
+
+# --- What an operator raises when a graph runs: outside of the `try` around it in the source ---
+
+
+def turned_into_another(v, size):
+    try:
+        return torch.nn.functional.one_hot(v, size)
+    except RuntimeError as error:
+        raise IndexError("out of bounds") from error
+
+
+def caught(v, size):
+    try:
+        return torch.nn.functional.one_hot(v, size)
+    except RuntimeError:
+        return torch.zeros(len(v), size)
+
+
+def let_through(v, size):
+    return torch.nn.functional.one_hot(v, size)
+
+
+def after_a_break(v, size):
+    if v.sum() > 1000:
+        return v
+    return turned_into_another(v, size)
+
+
+COMPILED = ["compile", "fullgraph"]
+
+
+def good():
+    return torch.tensor([0, 1])
+
+
+def bad():
+    return torch.tensor([0, 7])
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["traced", "reused"])
+@pytest.mark.parametrize("backend", ["trace", "aot_eager"])
+@pytest.mark.parametrize("mode", COMPILED)
+@pytest.mark.parametrize(
+    ("func", "error"),
+    [(turned_into_another, IndexError), (let_through, RuntimeError), (after_a_break, IndexError)],
+)
+def test_what_eager_raises_is_raised(func, error, mode, backend, warm):
+    call = compiled(func, mode=mode, backend=backend)
+    if warm:
+        call(good(), 3)
+    with pytest.raises(error) as raised:
+        call(bad(), 3)
+    assert type(raised.value) is error
+    assert call.record.calls[Outcome.RAISED] == 1
+    said = "the graph raised RuntimeError where eager code raises IndexError"
+    assert call.record.failures == ({said: 1} if error is IndexError else {})
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["traced", "reused"])
+@pytest.mark.parametrize("mode", COMPILED)
+def test_what_only_compiled_code_raises_is_a_mismatch(mode, warm):
+    call = compiled(caught, mode=mode, allow_graph_breaks=True)
+    if warm:
+        call(good(), 3)
+    with pytest.raises(MismatchError, match="eager code returns, compiled code raises") as raised:
+        call(bad(), 3)
+    assert "must be smaller than num_classes" in str(raised.value)
+    line = caught.__code__.co_firstlineno + 2
+    assert f"test_exceptions_and_warnings.py:{line} in caught" in str(raised.value)
+    assert type(raised.value.__cause__) is RuntimeError
+    assert call.record.calls[Outcome.FAILED] == 1
+    assert any("when the graph ran" in reason for reason in call.record.failures)
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["traced", "reused"])
+@pytest.mark.parametrize("mode", COMPILED)
+def test_what_a_graph_changed_before_it_raised_is_put_back(mode, warm):
+    def f(v, counts, size):
+        counts.add_(1)
+        noise = torch.rand(2)
+        return turned_into_another(v, size) * noise[:, None]
+
+    call = compiled(f, mode=mode)
+    counts = torch.zeros(2)
+    if warm:
+        call(good(), counts, 3)
+        counts.zero_()
+    torch.manual_seed(3)
+    with pytest.raises(IndexError):
+        call(bad(), counts, 3)
+    after = torch.rand(1)
+    assert counts.tolist() == [1, 1]  # as an eager call leaves it: once, not twice
+    torch.manual_seed(3)
+    torch.rand(2)
+    assert torch.equal(after, torch.rand(1))
+
+
+@pytest.mark.parametrize(
+    ("func", "snapshots"),
+    [(lambda v: v * 2, 0), (lambda v: v.add_(1), 1), (lambda v: v + torch.rand(4), 1)],
+    ids=["changes nothing", "in place", "random"],
+)
+def test_reused_graphs_are_remembered_by_what_they_change(func, snapshots, monkeypatch):
+    from fullgraph.testing import _attempt
+
+    call = compiled(func)
+    call(x())
+    taken = []
+    real = _attempt.Snapshot
+    monkeypatch.setattr(_attempt, "Snapshot", lambda *a: taken.append(1) or real(*a))
+    call(x())
+    assert len(taken) == snapshots
+
+
+def test_whoever_compares_sees_what_compiled_code_raises():
+    with pytest.raises(MismatchError, match=r"eager raises IndexError.*compiled raises RuntimeErr"):
+        check_compiled(turned_into_another, (bad(), 3))
+
+
+def test_nothing_is_called_twice_if_no_graph_raised():
+    times = []
+
+    def f(v):
+        torch._dynamo.graph_break()
+        times.append(1)
+        raise Own("mine")
+
+    with pytest.raises(Own):
+        compiled(f)(x())
+    assert times == [1]  # no graph raised: nothing is called twice
 
 
 # --- Warnings ---

@@ -241,17 +241,24 @@ class Elements:
             if isinstance(source, int):
                 inner.append(0 if n == 1 and node.shape[source] != 1 else index[source])
                 continue
-            atom = self.element(source, self.trailing(source, index, node.shape))
-            name = self.name("i")
-            lane = self.varies(node)
-            outside = f"{atom} < -{n} || {atom} >= {n}"
-            self.say(f"status |= ({outside}) ? {OUT_OF_BOUNDS} : 0;", lane=lane)
-            inside = f"{atom} < 0 ? {atom} + {n} : {atom}"
-            self.say(f"const int64_t {name} = ({outside}) ? 0 : ({inside});", lane=lane)
-            inner.append(name)
+            inner.append(self.place(source, index, node, n))
         # Read here and not through `element`: even memory that all lanes share is read by each lane
         # at a place of its own.
         return self.bind(node, self.reading(node.arg, inner))
+
+    def place(self, source: Node, index: Position, node: Node, n: int) -> str:
+        """Return the C name of an index that a tensor holds, checked against `n` elements.
+
+        `index` is a position in `node`, to which `source` broadcasts.
+        """
+        atom = self.element(source, self.trailing(source, index, node.shape))
+        name = self.name("i")
+        lane = self.varies(node)
+        outside = f"{atom} < -{n} || {atom} >= {n}"
+        self.say(f"status |= ({outside}) ? {OUT_OF_BOUNDS} : 0;", lane=lane)
+        inside = f"{atom} < 0 ? {atom} + {n} : {atom}"
+        self.say(f"const int64_t {name} = ({outside}) ? 0 : ({inside});", lane=lane)
+        return name
 
     # --- Reductions written out in full (bodies without loops) ---
 

@@ -9,7 +9,8 @@ from fullgraph.native.emit._kernels import kernel_lines
 from fullgraph.native.emit._loops import Buffers, keep, memory_size, over, store
 from fullgraph.native.emit._products import product_nest
 from fullgraph.native.emit._reductions import arg_reduce_nest, reduce_nest, running_nest
-from fullgraph.native.ir import Accumulate, ArgReduce, Cat, Contract, Kernel, Node, Reduce
+from fullgraph.native.emit._scatter import scatter_nest
+from fullgraph.native.ir import Accumulate, ArgReduce, Cat, Contract, Kernel, Node, Reduce, Scatter
 from fullgraph.native.lanes import SHORT, terms
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def fill(e: Elements, buffers: Buffers, node: Node) -> None:
             return
         case ArgReduce():
             arg_reduce_nest(e, buffers, node)
+            return
+        case Scatter():
+            scatter_nest(e, buffers, node)
             return
     if not unroll:
         match node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fullgraph.native.lanes import reshape_groups
+from fullgraph.native.axes import reshape_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

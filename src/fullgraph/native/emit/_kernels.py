@@ -52,6 +52,31 @@ static inline int64_t fg_solve{s}({t} *restrict a, {t} *restrict b, int n, int m
   return 0;
 }}
 """,
+    "fg_det": """\
+static inline {t} fg_det{s}({t} *restrict a, int n) {{
+  {t} product = 1;
+  for (int k = 0; k < n; ++k) {{
+    int p = k;
+    for (int i = k + 1; i < n; ++i)
+      if (fabs{s}(a[i * n + k]) > fabs{s}(a[p * n + k])) p = i;
+    if (a[p * n + k] == 0) return 0;
+    if (p != k) {{
+      product = -product;
+      for (int j = k; j < n; ++j) {{
+        const {t} x = a[k * n + j];
+        a[k * n + j] = a[p * n + j];
+        a[p * n + j] = x;
+      }}
+    }}
+    product *= a[k * n + k];
+    for (int i = k + 1; i < n; ++i) {{
+      const {t} f = a[i * n + k] / a[k * n + k];
+      for (int j = k + 1; j < n; ++j) a[i * n + j] -= f * a[k * n + j];
+    }}
+  }}
+  return product;
+}}
+""",
     "fg_cholesky": """\
 static inline int64_t fg_cholesky{s}({t} *restrict a, int n) {{
   for (int j = 0; j < n; ++j) {{
@@ -106,6 +131,9 @@ def kernel_lines(node: Kernel, args: list[str], result: str) -> list[str]:
                 f"  for (int i = 0; i < {n}; ++i) {result}[q * {n * n} + i * {n + 1}] = 1;",
             ]
             call = f"status |= fg_solve{s}({a} + {at_a}, {result} + {at_r}, {n}, {n}) {failed}"
+        case "det":
+            before = []
+            call = f"{result}[q] = fg_det{s}({a} + {at_a}, {n});"
         case "cholesky":
             before = [f"memcpy({result}, {a}, {size});"]
             call = f"status |= fg_cholesky{s}({result} + {at_r}, {n}) {failed}"

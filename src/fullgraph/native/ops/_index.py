@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from fullgraph.native.dtypes import BOOL
-from fullgraph.native.ir import Gather, Node, Shape
-from fullgraph.native.ops._registry import Call, Refused, harmless, reshape, rule, wrap_dim
+from fullgraph.native.ir import Gather, Node, Scatter, Shape
+from fullgraph.native.ops._registry import (
+    Call,
+    Refused,
+    broadcast,
+    cast,
+    harmless,
+    reshape,
+    rule,
+    take_slice,
+    wrap_dim,
+)
 
 
 def _lookup(call: Call, x: Node, sources: list[int | Node], shape: Shape) -> Node:
@@ -17,9 +27,12 @@ def _padded(index: Node, behind: int) -> Node:
     return reshape(index, (*index.shape, *([1] * behind)))
 
 
-@rule("aten.index.Tensor")
-def _index(call: Call) -> Node:
-    x, indices = call.tensor(0), call.arg(1)
+def _places(call: Call, rank: int) -> tuple[list[int | Node], int, list[int]]:
+    """Return the source of each dimension of what is indexed, and where the indices' own go.
+
+    These are the first of the dimensions of the result that the indices make, and how many.
+    """
+    indices = call.arg(1)
     if not isinstance(indices, list):
         raise Refused("no list of indices")
     indexed = [d for d, i in enumerate(indices) if i is not None]
@@ -29,14 +42,80 @@ def _index(call: Call) -> Node:
     count = max(len(i.shape) for i in nodes)
     together = indexed == list(range(indexed[0], indexed[-1] + 1))
     first = indexed[0] if together else 0
-    behind = len(call.shape) - first - count
-    out = [d for d in range(len(call.shape)) if not first <= d < first + count]
-    plain = iter(out)
+    plain = rank - len(indexed)
+    out = [d for d in range(plain + count) if not first <= d < first + count]
+    rest = iter(out)
     sources: list[int | Node] = []
-    for d in range(len(x.shape)):
+    for d in range(rank):
         index = indices[d] if d < len(indices) else None
-        sources.append(_padded(index, behind) if isinstance(index, Node) else next(plain))
+        behind = plain - first
+        sources.append(_padded(index, behind) if isinstance(index, Node) else next(rest))
+    shape = [1] * count
+    for node in nodes:
+        for k, n in enumerate(reversed(node.shape)):
+            shape[-1 - k] = max(shape[-1 - k], n) if n else 0
+    return sources, first, shape
+
+
+@rule("aten.index.Tensor")
+def _index(call: Call) -> Node:
+    x = call.tensor(0)
+    sources, _, _ = _places(call, len(x.shape))
     return _lookup(call, x, sources, call.shape)
+
+
+def _written(
+    call: Call, x: Node, sources: list[int | Node], value: Node, *, accumulate: bool
+) -> Node:
+    safe = tuple(harmless(call, s, 0) if isinstance(s, Node) else s for s in sources)
+    return Scatter(
+        dtype=x.dtype,
+        shape=x.shape,
+        base=x,
+        value=value,
+        sources=safe,
+        accumulate=accumulate,
+        origin=call.origin,
+    )
+
+
+@rule("aten.index_put.default", "aten._unsafe_index_put.default")
+def _index_put(call: Call) -> Node:
+    x = call.tensor(0)
+    sources, first, own = _places(call, len(x.shape))
+    rest = [n for n, s in zip(x.shape, sources, strict=True) if isinstance(s, int)]
+    shape = (*rest[:first], *own, *rest[first:])
+    value = broadcast(cast(call.tensor(2), x.dtype), shape)
+    return _written(call, x, sources, value, accumulate=call.flag(3, "accumulate"))
+
+
+@rule("aten.scatter_add.default", "aten.scatter.src", "aten.scatter.value")
+def _scatter(call: Call) -> Node:
+    x, index = call.tensor(0), call.tensor(2)
+    accumulate = "scatter_add" in call.name
+    value = cast(call.tensor(3), x.dtype)
+    if not x.shape:
+        one = _written(
+            call,
+            reshape(x, (1,)),
+            [reshape(index, (1,))],
+            broadcast(reshape(value, (1,)), (1,)),
+            accumulate=accumulate,
+        )
+        return reshape(one, call.shape)
+    if not index.shape:
+        index = reshape(index, (1,))
+        value = reshape(value, (1,))
+    dim = wrap_dim(call.integer(1), len(x.shape))
+    if "value" in call.name:
+        value = broadcast(value, index.shape)
+    for d, n in enumerate(index.shape):  # of a larger source the first elements count
+        value = take_slice(value, d, 0, n)
+    if any(n != x.shape[d] for d, n in enumerate(index.shape) if d != dim):
+        raise Refused("an index that is shorter than the tensor; pad it")
+    sources: list[int | Node] = list(range(len(x.shape)))
+    sources[dim] = index
+    return _written(call, x, sources, value, accumulate=accumulate)
 
 
 @rule("aten.gather.default")

@@ -42,7 +42,12 @@ def _stacked(x: Node, lead: Shape) -> Node:
 
 
 def _kernel(
-    call: Call, name: str, args: tuple[Node, ...], *, options: tuple[bool, ...] = ()
+    call: Call,
+    name: str,
+    args: tuple[Node, ...],
+    *,
+    options: tuple[bool, ...] = (),
+    shape: Shape | None = None,
 ) -> Kernel:
     rows = args[0].shape[-1]
     if rows > LARGEST:
@@ -51,7 +56,7 @@ def _kernel(
         raise Refused("inside a branch of cond, where it would run untaken; take it out of there")
     return Kernel(
         dtype=args[-1].dtype,
-        shape=args[-1].shape,
+        shape=args[-1].shape if shape is None else shape,
         name=name,
         args=args,
         options=options,
@@ -89,6 +94,13 @@ def _inverse(call: Call) -> tuple[Node, ...]:
     return _only_first(
         call, reshape(_kernel(call, "inv", (_stacked(a, a.shape[:-2]),)), call.shape)
     )
+
+
+@rule("aten._linalg_det.default")
+def _determinant(call: Call) -> tuple[Node, ...]:
+    a = _stacked(call.tensor(0), call.shape)
+    found = _kernel(call, "det", (a,), shape=(a.shape[0], 1))
+    return _only_first(call, reshape(found, call.shape))
 
 
 @rule("aten.linalg_cholesky_ex.default")

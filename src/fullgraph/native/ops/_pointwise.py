@@ -26,6 +26,7 @@ _UNARY_MATH = (
 _SAME_NAME_BINARY = (
     *("maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign", "nextafter"),
 )
+_SPACES = ("aten", "prims")  # torch's reference decompositions end in the second
 _COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
@@ -42,7 +43,16 @@ def _unary(call: Call) -> Node:
     return mapped(call, fn, x, compute=call.dtype)
 
 
-rule(*(f"aten.{name}.default" for name in _UNARY_MATH), "aten.sgn.default")(_unary)
+rule(
+    *(
+        f"{space}.{name}.default"
+        for name in _UNARY_MATH
+        if name != "logical_not"
+        for space in _SPACES
+    ),
+    "aten.logical_not.default",
+    "aten.sgn.default",
+)(_unary)
 
 
 @rule("aten.isnan.default", "aten.isinf.default", "aten.signbit.default", "aten.isfinite.default")
@@ -99,10 +109,14 @@ def _arithmetic(call: Call) -> Node:
     return mapped(call, fn, a, b, compute=call.dtype)
 
 
-rule(*(f"aten.{n}.{o}" for n in ("add", "sub", "rsub") for o in ("Tensor", "Scalar")))(_arithmetic)
+rule(
+    *(f"aten.{n}.{o}" for n in ("add", "sub", "rsub") for o in ("Tensor", "Scalar")),
+    "prims.add.default",
+    "prims.sub.default",
+)(_arithmetic)
 
 
-@rule("aten.mul.Tensor", "aten.mul.Scalar", "aten.true_divide.Tensor")
+@rule("aten.mul.Tensor", "aten.mul.Scalar", "prims.mul.default", "aten.true_divide.Tensor")
 def _multiply(call: Call) -> Node:
     fn = "mul" if ".mul." in call.name else "div"
     return mapped(call, fn, call.tensor(0), call.tensor(1), compute=call.dtype)
@@ -120,6 +134,12 @@ def _divide_rounded(call: Call) -> Node:
     return mapped(call, fn, call.tensor(0), call.tensor(1), compute=call.dtype)
 
 
+@rule("prims.div.default")
+def _prims_divide(call: Call) -> Node:
+    fn = "div" if call.dtype.is_float else "trunc_div"
+    return mapped(call, fn, call.tensor(0), call.tensor(1), compute=call.dtype)
+
+
 @rule("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def _floor_divide(call: Call) -> Node:
     return mapped(call, "floor_div", call.tensor(0), call.tensor(1), compute=call.dtype)
@@ -131,7 +151,7 @@ def _floor_divide(call: Call) -> Node:
     "aten.remainder.Scalar_Tensor",
     "aten.fmod.Tensor",
     "aten.fmod.Scalar",
-    *(f"aten.{name}.default" for name in _SAME_NAME_BINARY),
+    *(f"{space}.{name}.default" for name in _SAME_NAME_BINARY for space in _SPACES),
     "aten.copysign.Tensor",
     "aten.copysign.Scalar",
 )
@@ -145,7 +165,10 @@ def _compare(call: Call) -> Node:
     return mapped(call, call.name.split(".")[1], call.tensor(0), call.tensor(1), compute=compute)
 
 
-rule(*(f"aten.{n}.{o}" for n in _COMPARE for o in ("Tensor", "Scalar")))(_compare)
+rule(
+    *(f"aten.{n}.{o}" for n in _COMPARE for o in ("Tensor", "Scalar")),
+    *(f"prims.{n}.default" for n in _COMPARE),
+)(_compare)
 
 
 @rule("aten.logical_and.default", "aten.logical_or.default", "aten.logical_xor.default")
@@ -221,7 +244,13 @@ def _square(call: Call) -> Node:
     return mapped(call, "mul", call.tensor(0), call.tensor(0), compute=call.dtype)
 
 
-@rule("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
+@rule(
+    "aten.where.self",
+    "aten.where.ScalarSelf",
+    "aten.where.ScalarOther",
+    "aten.where.Scalar",
+    "prims.where.default",
+)
 def _where(call: Call) -> Node:
     return mapped(
         call,

@@ -56,11 +56,11 @@ def _mean(call: Call) -> Node:
     return mapped(call, "div", total, constant(count), compute=call.dtype)
 
 
-@rule("aten.var.correction")
+@rule("aten.var.correction", "prims.var.default")
 def _variance(call: Call) -> Node:
     x = cast(call.tensor(0), call.dtype)
     dims = _dims(call, x, 1)
-    correction = call.kwargs.get("correction", 1)
+    correction = call.arg(2, "correction", 1)
     if correction is None:
         correction = 1
     if not isinstance(correction, int | float):

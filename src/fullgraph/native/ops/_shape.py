@@ -52,6 +52,11 @@ def replace_range(whole: Node, part: Node, dim: int, start: int) -> Node:
     "aten.unsqueeze_.default",
     "aten._reshape_alias.default",
     "aten.flatten.using_ints",
+    "prims.reshape.default",
+    "prims.collapse.default",
+    "prims.collapse_view.default",
+    "prims.split_dim.default",
+    "prims.squeeze.default",
 )
 def _reshape(call: Call) -> Node:
     return reshape(call.tensor(0), call.shape)
@@ -62,7 +67,7 @@ def _view_dtype(call: Call) -> Node:
     raise Refused("reinterpreting the bits of a tensor; convert its dtype instead")
 
 
-@rule("aten.permute.default")
+@rule("aten.permute.default", "prims.transpose.default")
 def _permute(call: Call) -> Node:
     order = call.integers(1) or ()
     return permute(call.tensor(0), tuple(wrap_dim(d, len(order)) for d in order))
@@ -84,6 +89,15 @@ def _transpose(call: Call) -> Node:
 @rule("aten.expand.default")
 def _expand(call: Call) -> Node:
     return broadcast(call.tensor(0), call.shape)
+
+
+@rule("prims.broadcast_in_dim.default")
+def _broadcast_in_dim(call: Call) -> Node:
+    kept = call.integers(2) or ()
+    x = call.tensor(0)
+    sizes = iter(x.shape)
+    aligned = tuple(next(sizes) if d in kept else 1 for d in range(len(call.shape)))
+    return broadcast(reshape(x, aligned), call.shape)
 
 
 @rule("aten.select.int")
@@ -109,6 +123,20 @@ def _slice(call: Call) -> Node:
     dim = wrap_dim(call.integer(1, "dim", 0), len(x.shape))
     start, _, step = _bounds(call, 2, x.shape[dim])
     return take_slice(x, dim, start if call.shape[dim] else 0, call.shape[dim], step)
+
+
+@rule("aten.diagonal.default")
+def _diagonal(call: Call) -> Node:
+    x = call.tensor(0)
+    rank = len(x.shape)
+    offset = call.integer(1, "offset", 0)
+    a, b = wrap_dim(call.integer(2, "dim1", 0), rank), wrap_dim(call.integer(3, "dim2", 1), rank)
+    order = (*(d for d in range(rank) if d not in (a, b)), a, b)
+    x = permute(x, order)
+    length, rows, columns = call.shape[-1], *x.shape[-2:]
+    first = max(-offset, 0) * columns + max(offset, 0)
+    flat = reshape(x, (*x.shape[:-2], rows * columns))
+    return take_slice(flat, rank - 2, first if length else 0, length, columns + 1)
 
 
 @rule("aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int", "aten.chunk.default")

@@ -37,15 +37,52 @@ def counting_backend(name: str) -> Callable[..., Any]:
         if log is not None:
             log.graphs_compiled += 1
 
-        def counted(*inputs: Any) -> Any:
-            log = current()
-            if log is not None:
-                log.graphs_run += 1
-            return run(*inputs)
-
-        return counted
+        return _counted(run)
 
     return backend
+
+
+def _counted(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `run` with each run of it, and what it raises, told to the running call.
+
+    What a graph changes is learnt from its first complete run: it has no branches, so that later
+    runs change the same. Until then it is taken to change something.
+    """
+    known = False
+    changes = True
+
+    def counted(*inputs: Any) -> Any:
+        nonlocal known, changes
+        log = current()
+        if log is not None:
+            log.saw_graph(changes=changes)
+        before = None if known else _state(inputs)
+        try:
+            result = run(*inputs)
+        except Exception as error:
+            if log is not None:
+                log.graph_error = error
+            raise
+        if not known:
+            changes = before is None or before != _state(inputs)
+            known = True
+        return result
+
+    return counted
+
+
+def _state(inputs: Sequence[Any]) -> tuple[list[int], bytes] | None:
+    """Return what tells whether a graph has changed something; None if that cannot be told."""
+    import torch
+
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    if any(tensor.device.type != "cpu" for tensor in tensors):
+        return None  # random state of its own
+    try:
+        versions = [tensor._version for tensor in tensors]  # noqa: SLF001 - documented
+    except RuntimeError:  # inference tensors have none
+        return None
+    return versions, torch.get_rng_state().numpy().tobytes()
 
 
 def _of_torch(name: str) -> Callable[..., Any]:

@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType
 
-    from fullgraph.testing._dynamo.breaks import Break
+    from fullgraph.testing._dynamo.breaks import Break, Location
 
 
 @dataclass(eq=False, slots=True)
 class Specialisation:
     """One compiled version of one frame: what it is guarded on and where it breaks the graph."""
 
+    code: CodeType | None
+    """The code object of the frame."""
     frame: str
     """``module:qualname`` of the function, resume functions under the name they resume."""
     resumes: bool
@@ -35,6 +37,10 @@ class Specialisation:
     """Whether another thread had compiled the same by the time that this one's turn came."""
 
 
+class CompiledMeanwhile(BaseException):
+    """Another thread has compiled what this call was about to: start the call again."""
+
+
 @dataclass(eq=False)
 class CallLog:
     """What happened during one call: written by the thread that runs it, read when it is over.
@@ -48,8 +54,12 @@ class CallLog:
     """The owner's memory of frames that cannot be compiled; None: leave it to Dynamo."""
     limits: dict[CodeType, Any] | None = None
     """The owner's memory of frames over the recompile limit."""
+    made: list[Specialisation] | None = None
+    """The owner's specialisations, over all threads."""
+    known: int = 0
+    """How many of these there were when the call started."""
     before: Callable[[], None] | None = None
-    """Called before the first line of the call runs, unless no tracing can follow it."""
+    """Called before anything that the call may change is changed, if it may have to be repeated."""
     ran: list[Specialisation] = field(default_factory=list)
     compiled: list[Specialisation] = field(default_factory=list)
     skipped: list[Break] = field(default_factory=list)
@@ -58,6 +68,10 @@ class CallLog:
     no_tensor: int = 0
     graphs_compiled: int = 0
     graphs_run: int = 0
+    graph_error: Exception | None = None
+    """What a graph raised while it ran."""
+    graph_line: Location | None = None
+    """The line of the operator that raised it, where it is known."""
     seconds: float = 0.0
     """Time spent in Dynamo and the backend: tracing, guards, compiling."""
 
@@ -68,14 +82,23 @@ class CallLog:
 
     def saw_run(self, item: Specialisation) -> None:
         """Hear that compiled code of a specialisation starts."""
-        if self.before is not None:
-            before, self.before = self.before, None
-            if item.breaks or item.resumes:
-                before()
+        if item.breaks or item.resumes:
+            self._prepare()
         self.ran.append(item)
 
     def saw_frame(self) -> None:
         """Hear that Dynamo looks at a frame: it may trace it, and that may fail."""
+        self._prepare()
+
+    def saw_graph(self, *, changes: bool) -> None:
+        """Hear that a graph starts, and whether it changes its inputs or random state."""
+        self.graphs_run += 1
+        if changes:
+            self._prepare()
+        # Whole compiled code changes nothing else before its graph has ended.
+        self.before = None
+
+    def _prepare(self) -> None:
         if self.before is not None:
             before, self.before = self.before, None
             before()

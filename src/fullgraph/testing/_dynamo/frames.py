@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fullgraph.testing._dynamo.arrays import arrays_kept
 from fullgraph.testing._dynamo.breaks import Break, Location, function_name, is_machinery, is_own
-from fullgraph.testing._dynamo.calls import CallLog, Specialisation, current
+from fullgraph.testing._dynamo.calls import (
+    CallLog,
+    CompiledMeanwhile,
+    Specialisation,
+    current,
+)
 from fullgraph.testing._dynamo.marker import with_marker
 from fullgraph.testing._dynamo.signature import describe_frame, describe_globals
 from fullgraph.testing._dynamo.tracing import tracing
@@ -82,7 +87,9 @@ class FrameWatcher:
             log = current()
             if log is None:
                 return original(wrapper, frame, cache_entry, frame_state)
-            return _watched(log, frame, lambda: original(wrapper, frame, cache_entry, frame_state))
+            alone = self._users == 1
+            look = lambda: original(wrapper, frame, cache_entry, frame_state)  # noqa: E731
+            return _watched(log, frame, look, alone)
 
         CatchErrorsWrapper.__call__ = convert  # type: ignore[method-assign,assignment]
 
@@ -93,7 +100,7 @@ class FrameWatcher:
         CatchErrorsWrapper.__call__ = self._original  # type: ignore[method-assign]
 
 
-def _watched(log: CallLog, frame: Any, convert: Callable[[], Any]) -> Any:
+def _watched(log: CallLog, frame: Any, convert: Callable[[], Any], alone: bool) -> Any:
     """Let Dynamo decide about one frame, unless the call's owner knows the answer already."""
     code: types.CodeType = frame.f_code
     module = frame.f_globals.get("__name__", "?")
@@ -110,7 +117,7 @@ def _watched(log: CallLog, frame: Any, convert: Callable[[], Any]) -> Any:
         skip, _ = skips[key]
         skip.tell(log)
         return skip.answer
-    answer, events, compiled = _traced(log, frame, module, convert)
+    answer, events, compiled = _traced(log, frame, module, convert, alone)
     if compiled is not None:
         log.saw_compiled(compiled)
         return answer
@@ -141,7 +148,7 @@ def _state_of(frame: Any, alive: list[Any]) -> tuple[Any, str, str]:
 
 
 def _traced(
-    log: CallLog, frame: Any, module: str, convert: Callable[[], Any]
+    log: CallLog, frame: Any, module: str, convert: Callable[[], Any], alone: bool
 ) -> tuple[Any, list[Break], Specialisation | None]:
     """Trace the frame in our environment; return the answer, the breaks, what was compiled."""
     from torch._dynamo.convert_frame import compile_lock, register_bytecode_hook
@@ -156,7 +163,7 @@ def _traced(
     def mark(old: types.CodeType, new: types.CodeType, /) -> types.CodeType | None:
         if old is not code:
             return None
-        item = Specialisation(name, resumes, describe_frame(frame.f_locals), own)
+        item = Specialisation(code, name, resumes, describe_frame(frame.f_locals), own)
         item.graphs = sum(called.startswith("__compiled_fn") for called in new.co_names)
         made.append(item)
         return with_marker(new, _Ran(item))
@@ -165,6 +172,9 @@ def _traced(
     try:
         config = None if log.skips is None else log.config
         with compile_lock, tracing(events, guards, config), arrays_kept(frame.f_locals):
+            late = not alone and _made_by_others(log, code, frame)
+            if own and late:
+                raise CompiledMeanwhile  # noqa: TRY301 - leaves what is open
             hook = register_bytecode_hook(mark)  # type: ignore[arg-type]
             try:
                 answer = convert()
@@ -184,8 +194,20 @@ def _traced(
     # threads have compiled is another piece of code in each.
     parent = log.ran[-1] if resumes and log.ran else None
     held = bool(guards) and guards[0].startswith("Unexpected recompilation")
-    compiled.raced = held or (parent is not None and parent.raced)
+    compiled.raced = late or held or (parent is not None and parent.raced)
+    if log.made is not None:
+        log.made.append(compiled)
     return answer, events, compiled
+
+
+def _made_by_others(log: CallLog, code: types.CodeType, frame: Any) -> bool:
+    """Whether other threads have compiled this frame since the call has started.
+
+    Torch looks for compiled code before it waits for its turn to compile, and not again.
+    """
+    since = (log.made or ())[log.known :]
+    late = {item.signature for item in since if item.code is code and item not in log.compiled}
+    return bool(late) and describe_frame(frame.f_locals) in late
 
 
 def _frame_name(code: types.CodeType, module: str) -> tuple[str, bool]:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
+from fullgraph.testing._dynamo.breaks import Location, parse_stack, user_stack
+from fullgraph.testing._dynamo.calls import current
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -40,13 +43,25 @@ def program(graph: Any, _example_inputs: Sequence[Any]) -> Callable[..., Any]:
         for slot, argument in zip(inputs, arguments, strict=True):
             values[slot] = argument
         del arguments
-        for slot, step, dead in steps:
-            values[slot] = step(values)
-            for used in dead:
-                values[used] = None
+        try:
+            for slot, step, dead in steps:
+                values[slot] = step(values)
+                for used in dead:
+                    values[used] = None
+        except Exception:
+            if (log := current()) is not None:
+                log.graph_line = _user_line(nodes[slot])
+            raise
         return result(values)
 
     return run
+
+
+def _user_line(node: Any) -> Location | None:
+    """Return the innermost line of the user's that led to a node."""
+    stack = parse_stack(node.stack_trace or "")
+    own = user_stack(stack) or stack
+    return own[-1] if own else None
 
 
 def _step(graph: Any, node: Any, slots: dict[Any, int]) -> Callable[[list[Any]], Any]:

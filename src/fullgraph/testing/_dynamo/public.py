@@ -90,7 +90,7 @@ class PublicWatcher(AbstractContextManager[None]):
             self._log.saw_limit(self._name, Break(where, "recompile limit exceeded"))
 
     def _compiled(self) -> Specialisation:
-        item = Specialisation(self._name, False, shorten(describe(self._inputs)))
+        item = Specialisation(None, self._name, False, shorten(describe(self._inputs)))
         item.guard = self._guards[0] if self._guards else None
         item.breaks.extend(self._breaks)
         item.graphs = self._log.graphs_compiled
@@ -110,7 +110,7 @@ class PublicWatcher(AbstractContextManager[None]):
         for event in self._breaks:
             function = (event.callers[0] if event.callers else event.where).function
             frame = f"?:{function} resumed at line {event.where.line} (heard)"
-            item = Specialisation(frame, True, "")
+            item = Specialisation(None, frame, True, "")
             item.breaks.append(event)
             self._log.saw_run(item)
 

@@ -1,0 +1,113 @@
+"""A differentiable loop as autograd sees it: once differentiable, and never silently more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fullgraph.errors import GradientRefusedError
+from fullgraph.native.gradient.loops import GradientLoops, Saved
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fullgraph.native.gradient.joint import Activity
+
+__all__ = ["differentiable_run"]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One call: the loops, and what is no tensor."""
+
+    loops: GradientLoops
+    activity: Activity
+    steps: int
+    reverse: bool
+
+
+def differentiable_run(
+    loops: GradientLoops,
+    activity: Activity,
+    tensors: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor], Sequence[torch.Tensor]],
+    steps: int,
+    *,
+    reverse: bool,
+) -> list[torch.Tensor]:
+    """Run a loop whose results carry a gradient; return its final carry and ys.
+
+    Parameters
+    ----------
+    loops : GradientLoops
+        Compiled.
+    activity : Activity
+        Which results carry it.
+    tensors : tuple of three sequences
+        init, xs, closed-over tensors of the joint step.
+    """
+    run = _Run(loops, activity, steps, reverse)
+    init, xs, consts = tensors
+    return list(_Loop.apply(run, *init, *xs, *consts))
+
+
+class _Loop(torch.autograd.Function):
+    """The loop, with its backward in C."""
+
+    @staticmethod
+    def forward(ctx: Any, run: _Run, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        joint = run.loops.joint
+        n, m = len(joint.carry), len(joint.xs)
+        results, saved = run.loops.run_forward(
+            tensors[:n], tensors[n : n + m], tensors[n + m :], run.steps, reverse=run.reverse
+        )
+        ctx.run, ctx.sources, ctx.inputs = run, saved.sources, len(tensors)
+        ctx.save_for_backward(*saved.tensors)
+        flows = (*run.activity.new, *run.activity.ys)
+        ctx.mark_non_differentiable(
+            *(r for r, flow in zip(results, flows, strict=True) if not flow)
+        )
+        ctx.set_materialize_grads(False)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        run: _Run = ctx.run
+        n = len(run.loops.joint.carry)
+        tensors = ctx.saved_tensors
+        saved = Saved(run.steps, run.reverse, ctx.sources, tensors)
+        with torch.no_grad():
+            init, xs, consts = run.loops.run_backward(saved, cotangents[:n], cotangents[n:])
+        found = [*init, *xs, *consts]
+        if torch.is_grad_enabled():  # create_graph=True
+            found = _refusing_more(found, [*tensors, *cotangents])
+        return None, *found
+
+
+def _refusing_more(
+    found: list[torch.Tensor | None], behind: list[torch.Tensor | None]
+) -> list[torch.Tensor | None]:
+    """Return gradients that raise where somebody differentiates them again."""
+    there = [g for g in found if g is not None]
+    reasons = [t for t in behind if t is not None]
+    made = iter(_Once.apply(len(there), *there, *reasons))
+    return [None if g is None else next(made) for g in found]
+
+
+class _Once(torch.autograd.Function):
+    """The identity, which cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        del ctx
+        return tuple(t.view_as(t) for t in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor) -> None:
+        del ctx, cotangents
+        raise GradientRefusedError(
+            "native loops have first derivatives only, and this asks for a second one (a hessian, "
+            "a gradient penalty, create_graph=True and backward again). Run the loop eagerly for "
+            "it, with use_loop_adapter(namespace, None)"
+        )

@@ -1,0 +1,256 @@
+"""The loops of a gradient, compiled and run: forward with saved rows, backward in reverse."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from fullgraph.native.allocate import contiguous_strides
+from fullgraph.native.gradient.split import (
+    Backward,
+    CotangentKind,
+    Forward,
+    Source,
+    split_backward,
+    split_forward,
+)
+from fullgraph.native.lanes import make_plan
+from fullgraph.native.runtime import CompiledLoop, compile_loop, stacked_rows, torch_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fullgraph.native.gradient.joint import Joint
+
+__all__ = ["GradientLoops", "Saved"]
+
+# Kinds of cotangents are compiled apart; after so many of them, cotangents are written out as rows.
+MOST_VARIANTS: Final = 8
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a forward run leaves for the backward one.
+
+    Attributes
+    ----------
+    steps, reverse
+        Of the forward run.
+    sources : tuple of Source
+        What `tensors` are.
+    tensors : tuple of Tensor
+        Rows of ys, the carry of every step (one row more than steps), rows of xs, closed-over
+        tensors.
+    """
+
+    steps: int
+    reverse: bool
+    sources: tuple[Source, ...]
+    tensors: tuple[torch.Tensor, ...]
+
+
+@dataclass(eq=False)
+class GradientLoops:
+    """The compiled loops of one differentiated body.
+
+    Parameters
+    ----------
+    joint : Joint
+        The step and its vector-Jacobian product.
+    vector_math : str
+    threads : int
+        As for the adapter.
+    """
+
+    joint: Joint
+    vector_math: str = "sleef"
+    threads: int = 1
+    forward: Forward = field(init=False)
+    forward_compiled: CompiledLoop = field(init=False)
+    variants: dict[tuple[CotangentKind, ...], tuple[Backward, CompiledLoop]] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        self.forward = split_forward(self.joint)
+        self.forward_compiled = compile_loop(
+            self.forward.loop,
+            make_plan(self.forward.loop, threads=self.threads),
+            vector_math=self.vector_math,
+        )
+        # All that any backward reads: other kinds of cotangents read less.
+        whole = split_backward(self.joint, self.forward, self._rows_only(), self.threads)
+        self.needed = tuple(s for s in (*whole.rows, *whole.consts) if s.kind != "ct")
+        self._lock = threading.Lock()
+
+    def _rows_only(self) -> tuple[CotangentKind, ...]:
+        return tuple("rows" if ct is not None else "zero" for ct in self.joint.ct_ys)
+
+    def run_forward(
+        self,
+        init: Sequence[torch.Tensor],
+        xs: Sequence[torch.Tensor],
+        consts: Sequence[torch.Tensor],
+        steps: int,
+        *,
+        reverse: bool,
+    ) -> tuple[list[torch.Tensor], Saved]:
+        """Run the loop; return its results (final carry, ys) and what the backward needs.
+
+        Parameters
+        ----------
+        init, xs : sequence of Tensor
+            As for the loop.
+        consts : sequence of Tensor
+            All closed-over tensors of the joint step.
+        """
+        loop, n = self.forward.loop, len(self.joint.carry)
+        every = [*consts, *self.joint.constants]
+        kept = len(self.forward.saved)
+        carried = {
+            i: self._carry_rows(init[i], steps, reverse=reverse) for i in self.forward.carries
+        }
+        targets = {
+            kept + k: _after(carried[i], reverse=reverse)
+            for k, i in enumerate(self.forward.carries)
+        }
+        results = self.forward_compiled(
+            [*init, *xs, *(every[i] for i in self.forward.consts)],
+            steps,
+            reverse=reverse,
+            threads=self.threads,
+            targets=targets,
+        )
+        assert len(results) == n + len(loop.ys)
+        places = {
+            "carry": carried,
+            "next": carried,
+            "y": results[n:],
+            "x": xs,
+            "const": every,
+            "init": init,
+        }
+        sources = tuple(
+            dict.fromkeys(Source("carry", s.index) if s.kind == "next" else s for s in self.needed)
+        )
+        tensors = tuple(places[s.kind][s.index] for s in sources)  # type: ignore[index]
+        return results[: n + len(self.joint.ys)], Saved(steps, reverse, sources, tensors)
+
+    @staticmethod
+    def _carry_rows(leaf: torch.Tensor, steps: int, *, reverse: bool) -> torch.Tensor:
+        """Return memory for a leaf of the carry before every step and after the last one."""
+        strides = (leaf.numel(), *contiguous_strides(tuple(leaf.shape)))
+        rows = stacked_rows(steps + 1, tuple(leaf.shape), strides, leaf.dtype)
+        rows[steps if reverse else 0].copy_(leaf)
+        return rows
+
+    def variant(self, kinds: tuple[CotangentKind, ...]) -> tuple[Backward, CompiledLoop]:
+        """Return the backward loop for these kinds of cotangents, compiled now if need be."""
+        found = self.variants.get(kinds)
+        if found is None:
+            with self._lock:
+                found = self.variants.get(kinds)
+                if found is None:
+                    backward = split_backward(self.joint, self.forward, kinds, self.threads)
+                    compiled = compile_loop(
+                        backward.loop, backward.plan, vector_math=self.vector_math
+                    )
+                    found = self.variants[kinds] = backward, compiled
+        return found
+
+    def run_backward(
+        self,
+        saved: Saved,
+        ct_carry: Sequence[torch.Tensor | None],
+        ct_ys: Sequence[torch.Tensor | None],
+    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]:
+        """Return the gradients of init, xs and the closed-over tensors of the joint step."""
+        kinds, given = self._cotangents(ct_ys, saved.steps)
+        backward, compiled = self.variant(kinds)
+        held = dict(zip(saved.sources, saved.tensors, strict=True))
+
+        def tensor(source: Source) -> torch.Tensor:
+            if source.kind == "ct":
+                return given[source.index]
+            if source.kind == "carry":
+                return _before(held[source], reverse=saved.reverse)
+            if source.kind == "next":
+                return _after(held[Source("carry", source.index)], reverse=saved.reverse)
+            return held[source]
+
+        begin = [_or_zeros(ct_carry[i], self.joint.carry[i]) for i in backward.carry]
+        begin += [_or_zeros(None, total.step) for _, total in backward.totals]
+        results = compiled(
+            [*begin, *map(tensor, backward.rows), *map(tensor, backward.consts)],
+            saved.steps,
+            reverse=not saved.reverse,
+            threads=self.threads,
+        )
+        return self._gradients(backward, results)
+
+    def _gradients(
+        self, backward: Backward, results: list[torch.Tensor]
+    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]:
+        joint, n = self.joint, len(backward.carry)
+        init: list[torch.Tensor | None] = [None] * len(joint.carry)
+        xs: list[torch.Tensor | None] = [None] * len(joint.xs)
+        consts: list[torch.Tensor | None] = [None] * len(joint.const_places)
+        for i, found in zip(backward.carry, results, strict=False):
+            init[i] = found
+        rows = results[n + len(backward.totals) :]
+        for i, found in zip(backward.xs, rows, strict=True):
+            xs[i] = found
+        place = {argument: k for k, argument in enumerate(joint.const_places)}
+        for (argument, total), found in zip(backward.totals, results[n:], strict=False):
+            part, k = total.finished(found), place[argument]
+            known = consts[k]
+            consts[k] = part if known is None else known + part
+        for argument, gradient in enumerate(joint.ct_consts):
+            if gradient is not None and consts[place[argument]] is None:
+                leaf = joint.consts[place[argument]]
+                consts[place[argument]] = torch.zeros(leaf.shape, dtype=torch_dtype(leaf.dtype))
+        return init, xs, consts
+
+    def _cotangents(
+        self, ct_ys: Sequence[torch.Tensor | None], steps: int
+    ) -> tuple[tuple[CotangentKind, ...], dict[int, torch.Tensor]]:
+        """Return of what kind the cotangents of ys are, and what is passed for them."""
+        kinds: list[CotangentKind] = []
+        given: dict[int, torch.Tensor] = {}
+        for j, ct in enumerate(ct_ys):
+            if self.joint.ct_ys[j] is None or ct is None:
+                kinds.append("zero")
+            elif ct.numel() > 1 and not any(ct.stride()):
+                kinds.append("number")
+                given[j] = ct[(0,) * ct.dim()]
+            else:
+                kinds.append("rows")
+                given[j] = ct
+        key = tuple(kinds)
+        if key in self.variants or len(self.variants) < MOST_VARIANTS:
+            return key, given
+        rows = {
+            j: torch.zeros((steps, *leaf.shape), dtype=torch_dtype(leaf.dtype))
+            if ct is None
+            else ct
+            for j, (leaf, ct) in enumerate(zip(self.joint.ct_ys, ct_ys, strict=True))
+            if leaf is not None
+        }
+        return self._rows_only(), rows
+
+
+def _before(rows: torch.Tensor, *, reverse: bool) -> torch.Tensor:
+    return rows[1:] if reverse else rows[:-1]
+
+
+def _after(rows: torch.Tensor, *, reverse: bool) -> torch.Tensor:
+    return rows[:-1] if reverse else rows[1:]
+
+
+def _or_zeros(tensor: torch.Tensor | None, like: object) -> torch.Tensor:
+    if tensor is not None:
+        return tensor
+    return torch.zeros(like.shape, dtype=torch_dtype(like.dtype))  # type: ignore[attr-defined]
