@@ -66,7 +66,7 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(found), target
 
 
-EXCERPT = re.compile(r"^<!-- excerpt: (\S+) -->\n```py\n(.*?)^```", re.MULTILINE | re.DOTALL)
+EXCERPT = re.compile(r"^<!-- excerpt: (\S+) -->\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EXCERPTS = [(page, *found) for page in PAGES for found in EXCERPT.findall(page.read_text())]
 
 
