@@ -255,7 +255,7 @@ class Record:
 
         Examples
         --------
-        >>> Record().breaks_in("mypkg")
+        >>> Record().breaks_in("torch")
         []
         """
         roots = _roots(package)
