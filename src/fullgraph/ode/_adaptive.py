@@ -20,6 +20,7 @@ from fullgraph.loops import cond
 from fullgraph.ode._adaptive_state import Carry, Piece, PlainCarry
 from fullgraph.ode._control import Controller, Tolerances, first_step, scales, squared_norm
 from fullgraph.ode._dense import Records, joined
+from fullgraph.ode._whole import first_carry, up_to_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +103,8 @@ class Adaptive:
         body = self._body(end, limits, dense=dense)
         if self.loops.traced and not self.loops.compiled:
             return self._at_once(body, carry, end, asked, budget, dense=dense)
+        if dense and not keep and limits is None and self._fits_one_loop():
+            return self._whole(body, carry, end, asked, budget)
         return self._in_runs(body, carry, end, asked, budget, keep=keep, dense=dense)
 
     def _start(
@@ -271,6 +274,35 @@ class Adaptive:
             if loops.any_length:
                 length = self._guess(carry, end)
         return self._finish(carry, end, asked, start, before, chunks, times, outputs, keep, dense)
+
+    def _fits_one_loop(self) -> bool:
+        return self.loops.nests and not self.problem.layout.batch
+
+    def _whole(
+        self,
+        body: Callable[[PyTree, Any], tuple[PyTree, PyTree]],
+        carry: Carry,
+        end: Array,
+        asked: Array,
+        budget: int,
+    ) -> Piece:
+        """Run all steps in one compiled loop, which gives the outputs itself."""
+        problem, library = self.problem, self.problem.library
+        most = library.array(float(budget), problem.ts.dtype, problem.device)
+        middle = self.method.tableau.middle is not None
+        begin = first_carry(problem, tuple(carry), middle=middle)
+        run = self.loops.own_code(up_to_outputs(problem, body, most), problem.rhs, self.method)
+        last, outputs = self.loops.scan(run, begin, asked, None)
+        carry = Carry(*last[0])
+        return Piece(
+            carry,
+            None,
+            outputs,
+            library.cast(last[5], library.integer),
+            library.cast(carry.tries, library.integer),
+            carry.time >= end,
+            carry.time,
+        )
 
     def _counter(self, length: int) -> Array:
         """Return rows for a scan; compiled loops have their shortest call with an array of them."""

@@ -59,6 +59,11 @@ class Loops:
         """Whether a compiled loop is the same for all lengths; else each one is compiled."""
         return hasattr(getattr(self.adapter, "scan", None), "engine")
 
+    @property
+    def nests(self) -> bool:
+        """Whether a compiled body may contain a while loop."""
+        return self.any_length and getattr(self.adapter, "while_loop", None) is not None
+
     def scan(self, body: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None) -> Any:
         """Run a scan; inside of `running`."""
         adapter = self.adapter
