@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fullgraph.loops import cond
+from fullgraph.loops import cond, while_loop
 from fullgraph.ode._adaptive_state import Carry, Piece, PlainCarry
 from fullgraph.ode._control import Controller, Tolerances, first_step, scales, squared_norm
 from fullgraph.ode._dense import Records, joined
@@ -41,8 +41,8 @@ _FIRST_RUN = 32  # iterations of the first compiled run, when nothing is known o
 _LONGEST_RUN = 4096
 _MOST_KEPT = 2**28  # bytes of records that are kept before outputs are taken out of them
 
-
-#: The same as a plain tuple, which is what loops carry: they have their shortest call then.
+#: A derivative, and the relative and absolute tolerances of each leaf.
+Given = tuple[Any, State, State]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Adaptive:
             Most iterations.
         """
         carry = self._start(y, start, end, limits)
-        body = self._body(end, limits, dense=dense)
+        body = self.step_body(end, limits, dense=dense)
         if self.loops.traced and not self.loops.compiled:
             return self._at_once(body, carry, end, asked, budget, dense=dense)
         if dense and not keep and limits is None and self._fits_one_loop():
@@ -115,24 +115,37 @@ class Adaptive:
         s = xp.broadcast_to(start, batch) if batch else start
         zero = xp.zeros_like(s)
         carry = Carry(s, zero, zero, zero, y, y)
-        body = self._first(end, limits)
+        body = self.first_body(end, limits)
         if self.loops.compiled:  # small operations, which cost more than steps outside of a loop
             body = self.loops.own_code(body, self.problem.rhs, self.method)
             return Carry(*self.loops.scan(body, tuple(carry), self._counter(1), 1)[0])
         return Carry(*body(tuple(carry), None)[0])
 
-    def _first(
-        self, end: Array, limits: tuple[Array, Array] | None
+    def first_body(
+        self,
+        end: Array,
+        limits: tuple[Array, Array] | None,
+        given: Given | None = None,
     ) -> Callable[[PlainCarry, Any], tuple[PlainCarry, None]]:
+        """Return the body of the loop of one step that evaluates the first slope.
+
+        Parameters
+        ----------
+        given : tuple, optional
+            ``(f, relative, absolute)``: a derivative and tolerances instead of the problem's own.
+        """
         problem, first, sign = self.problem, self.first, self.sign
         # Tensors are closed over by name: compiled loops have their shortest call then.
         relative, absolute = self.tolerances.relative, self.tolerances.absolute
+        slope_of = None
+        if given is not None:
+            slope_of, relative, absolute = given
         order, longest = self.controller.order, self.controller.longest
         fast = problem.library.fast
 
         def first_slope(carry: PlainCarry, x: Any) -> tuple[PlainCarry, None]:
             s, _, _, _, y, _ = carry
-            f = problem.derivative(sign, limits)
+            f = problem.derivative(sign, limits) if slope_of is None else slope_of
             slope = f(s, y)
             length = end - s
             if first is None:
@@ -148,12 +161,20 @@ class Adaptive:
 
         return first_slope
 
-    def _body(
-        self, end: Array, limits: tuple[Array, Array] | None, *, dense: bool
+    def step_body(
+        self,
+        end: Array,
+        limits: tuple[Array, Array] | None,
+        given: Given | None = None,
+        *,
+        dense: bool,
     ) -> Callable[[PyTree, Any], tuple[PyTree, PyTree]]:
-        """Return the body of the loop."""
+        """Return the body of the loop; `given` is as for `first_body`."""
         problem, method, controller = self.problem, self.method, self.controller
         relative, absolute = self.tolerances.relative, self.tolerances.absolute
+        slope_of = None
+        if given is not None:
+            slope_of, relative, absolute = given
         sign, layout = self.sign, problem.layout
         library, fast = problem.library, problem.library.fast
         fsal = method.tableau.first_same_as_last
@@ -161,7 +182,7 @@ class Adaptive:
 
         def adaptive_step(carry: PlainCarry, _: Any) -> tuple[PlainCarry, PyTree]:
             s, h, log_before, tries, y, slope = carry
-            f = problem.derivative(sign, limits)
+            f = problem.derivative(sign, limits) if slope_of is None else slope_of
             left = end - s
             active = (h > 0) & (left > 0)
             last = h * _STRETCH >= left
@@ -290,8 +311,10 @@ class Adaptive:
         problem, library = self.problem, self.problem.library
         most = library.array(float(budget), problem.ts.dtype, problem.device)
         middle = self.method.tableau.middle is not None
-        begin = first_carry(problem, tuple(carry), middle=middle)
-        run = self.loops.own_code(up_to_outputs(problem, body, most), problem.rhs, self.method)
+        begin = first_carry(tuple(carry), middle=middle)
+        run = self.loops.own_code(
+            up_to_outputs(problem, body, most, while_loop), problem.rhs, self.method
+        )
         last, outputs = self.loops.scan(run, begin, asked, None)
         carry = Carry(*last[0])
         return Piece(

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from fullgraph.loops._adapter import LoopAdapter
     from fullgraph.ode._arrays import Library
 
-__all__ = ["Loops", "choose_loops", "plain_loops"]
+__all__ = ["Loops", "choose_loops", "plain_loops", "torch_adapter_that_nests"]
 
 CHOICES = ("eager", "auto", "scan", "native")
 _NATIVE: dict[str, LoopAdapter] = {}
+_TORCH = "torch"
 _REMEMBERED = 256
 #: Copies of body code, by the body's code and the right-hand side's; see `Loops.own_code`.
 _CODES: OrderedDict[tuple[Any, ...], tuple[types.CodeType, tuple[Any, ...]]] = OrderedDict()
@@ -145,6 +146,14 @@ def choose_loops(library: Library, loop: Any) -> Loops:
             f'fullgraph.torch_loop.{_native_name(library)}()), or use loop="eager".'
         )
     return plain_loops(library) if loop == "eager" else Loops(library, found)
+
+
+def torch_adapter_that_nests(loop: str) -> LoopAdapter | None:
+    """Return the adapter that `loop` names for torch, if it is one of native loops and known."""
+    if loop == "native":
+        return _NATIVE.get(_TORCH)
+    found = get_loop_adapter(_TORCH) if loop in ("auto", "scan") else None
+    return found if hasattr(getattr(found, "scan", None), "try_short") else None
 
 
 def _native_name(library: Library) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from fullgraph.loops import while_loop
 from fullgraph.ode._dense import between
 
 if TYPE_CHECKING:
@@ -31,14 +30,17 @@ State = list[Array]
 WholeCarry = tuple[Any, Array, State, State, State, Array]
 
 
-def first_carry(problem: Problem, carry: PlainCarry, *, middle: bool) -> WholeCarry:
+def first_carry(carry: PlainCarry, *, middle: bool) -> WholeCarry:
     """Return what the loop starts with: no step taken yet."""
     time, state, slope = carry[0], carry[4], carry[5]
     return carry, time, list(state), list(slope), list(slope) if middle else [], carry[3]
 
 
 def up_to_outputs(
-    problem: Problem, step: Callable[[PlainCarry, Any], Any], most: Array
+    problem: Problem,
+    step: Callable[[PlainCarry, Any], Any],
+    most: Array,
+    while_loop: Callable[..., Any],
 ) -> Callable[[WholeCarry, Array], tuple[WholeCarry, State]]:
     """Return the body of the loop over output times.
 
@@ -49,6 +51,8 @@ def up_to_outputs(
         The body of adaptive steps, with dense records.
     most : 0-d array
         Most steps, in the dtype of time.
+    while_loop : callable
+        `fullgraph.while_loop`, or that of an adapter.
     """
     library, layout, fast = problem.library, problem.layout, problem.library.fast
 
