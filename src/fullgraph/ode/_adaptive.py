@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fullgraph.loops import cond, while_loop
+from fullgraph.loops import cond
 from fullgraph.ode._adaptive_state import Carry, Piece, PlainCarry
 from fullgraph.ode._control import Controller, Tolerances, first_step, scales, squared_norm
 from fullgraph.ode._dense import Records, joined
@@ -313,7 +313,7 @@ class Adaptive:
         middle = self.method.tableau.middle is not None
         begin = first_carry(tuple(carry), middle=middle)
         run = self.loops.own_code(
-            up_to_outputs(problem, body, most, while_loop), problem.rhs, self.method
+            up_to_outputs(problem, body, most, self.loops.while_loop), problem.rhs, self.method
         )
         last, outputs = self.loops.scan(run, begin, asked, None)
         carry = Carry(*last[0])

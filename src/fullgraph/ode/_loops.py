@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fullgraph.backends import Backend
 from fullgraph.errors import UsageError
-from fullgraph.loops import scan
+from fullgraph.loops import scan, while_loop
 from fullgraph.loops._adapter import get_loop_adapter, use_loop_adapter
 from fullgraph.loops._foreign import keeps_all_rules
 
@@ -64,6 +64,13 @@ class Loops:
     def nests(self) -> bool:
         """Whether a compiled body may contain a while loop."""
         return self.any_length and getattr(self.adapter, "while_loop", None) is not None
+
+    @property
+    def while_loop(self) -> Callable[..., Any]:
+        """A while loop for the inside of a compiled body."""
+        own = None if self.adapter is None else self.adapter.while_loop
+        found: Callable[..., Any] = getattr(own, "inner", while_loop)
+        return found
 
     def scan(self, body: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None) -> Any:
         """Run a scan; inside of `running`."""

@@ -140,7 +140,7 @@ def _whole_body(
         given = slope_of, [relative], [absolute]
         begin = run.first_body(end, None, given)
         step = run.step_body(end, None, given, dense=True)
-        while_loop: Any = template.adapter.while_loop
+        while_loop: Any = template.adapter.while_loop.inner  # type: ignore[union-attr]
         fresh, plain = while_loop(
             lambda c: c[0],
             lambda c: (torch.zeros_like(c[0]), begin(c[1], None)[0]),
