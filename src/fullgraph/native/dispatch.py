@@ -32,6 +32,7 @@ from fullgraph.native.ops import Refused
 from fullgraph.native.outer_state import changes_outer_state
 from fullgraph.native.runtime import CompiledLoop, compile_loop
 from fullgraph.native.tensor_index import needs_tensor_indices, with_tensor_indices
+from fullgraph.native.while_runtime import CompiledWhile, compile_while
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +56,8 @@ _OWN_MODULES: Final = (
 )
 _OWN_SOURCE: Final = re.compile(
     r"(?:list\(dict\.keys\(|dict\()*G\['(?:"
-    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|CarryChangedError|captured|TensorIndices)'"
+    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|truth_of|CarryChangedError"
+    r"|captured|TensorIndices)'"
     rf"|__import_(?:{'|'.join(_OWN_MODULES)})(?!.*\.torch\.(?!ops\b)))"
 )
 
@@ -107,7 +109,7 @@ class Specialisation:
     """
 
     captured: Captured
-    compiled: CompiledLoop
+    compiled: CompiledLoop | CompiledWhile
     threads: int
     capture_seconds: float = 0.0
     build_seconds: float = 0.0
@@ -120,20 +122,14 @@ class Specialisation:
         captured = self.captured
         _invocation.ran = self
         if self.gradient is not None:
-            loops, activity = self.gradient
-            results = differentiable_run(
-                loops,
-                activity,
-                (
-                    [args[i] for i in captured.carry],
-                    _invocation.xs,
-                    [args[i] for i in loops.joint.const_places],
-                ),
-                _invocation.steps,
-                reverse=_invocation.reverse,
-            )
-            return [results[i] for i in captured.outputs]
-        results = self.compiled(
+            results = self._run_differentiably(args)
+        else:
+            results = _invocation.results = self._run_plainly(args)
+        return [results[i] for i in captured.outputs]
+
+    def _run_plainly(self, args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+        captured = self.captured
+        return self.compiled(
             [
                 *[args[i] for i in captured.carry],
                 *_invocation.xs,
@@ -144,8 +140,29 @@ class Specialisation:
             reverse=_invocation.reverse,
             threads=self.threads,
         )
-        _invocation.results = results
-        return [results[i] for i in captured.outputs]
+
+    def _run_differentiably(self, args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+        assert self.gradient is not None
+        captured, (loops, activity) = self.captured, self.gradient
+        steps, counts = _invocation.steps, list[torch.Tensor]()
+        if captured.loop.going is not None:
+            # How many steps there are is found first; then those are taken as a scan takes them,
+            # which keeps as many rows.
+            with torch.no_grad():
+                counts = self._run_plainly(args)[len(captured.carry) :]
+            steps = int(counts[0])
+        results = differentiable_run(
+            loops,
+            activity,
+            (
+                [args[i] for i in captured.carry],
+                _invocation.xs,
+                [args[i] for i in loops.joint.const_places],
+            ),
+            steps,
+            reverse=_invocation.reverse,
+        )
+        return [*results, *counts]
 
     def learn(self, results: Results) -> Direct | None:
         """Write the direct function, once the structure of the results is known."""
@@ -308,10 +325,15 @@ class Site:
         try:
             joint = self._differentiated(gm)
             lowered = time.perf_counter()
+            compiled: CompiledLoop | CompiledWhile
             if joint is not None:
                 loops = GradientLoops(joint[0], self.vector_math, self.threads)
                 gradient, compiled = (loops, joint[1]), loops.forward_compiled
-            else:
+            if captured.loop.going is not None:
+                compiled = compile_while(
+                    captured.loop, make_plan(captured.loop), vector_math=self.vector_math
+                )
+            elif joint is None:
                 compiled = compile_loop(
                     captured.loop,
                     make_plan(captured.loop, threads=self.threads),
@@ -338,5 +360,6 @@ class Site:
         marked = read_marks(gm)
         if not any(n.meta["example_value"].requires_grad for n in marked.arguments):
             return None
+        marked = marked.step
         activity = find_activity(marked)
         return (trace_joint(marked, activity), activity) if activity.any else None

@@ -46,6 +46,8 @@ BLOCK_LIMIT = 1024
 BLOCK_BYTES = 24 * 1024  # memory of a block: three quarters of L1, the rest is for xs and ys
 MIN_LANES = 4
 SHORT = 8  # reductions of up to so many elements are written out
+AGAIN = 3  # cheap elements that are read so often are computed again instead of stored
+WHILE_STEPS = 8  # guessed for a while loop inside a body; it looks for signals itself
 UNROLL_LIMIT = 700  # scalar statements of one step beyond which loops are written instead
 
 
@@ -116,7 +118,7 @@ def make_plan(
         block=min(block or _block(count, memory, threads), count) if lane else 1,
         unroll=unroll,
         stored=stored,
-        invariant=_invariant(nodes),
+        invariant=_invariant(loop, nodes),
         work=max(sum(work.values()), 1),
     )
 
@@ -154,7 +156,8 @@ def _work(node: Node) -> int:
             n = node.args[0].shape[-1]
             return 4 * node.args[0].size * n
         case Nested():
-            return node.length * sum(_work(n) for n in node.loop.nodes)
+            steps = node.length if node.loop.going is None else WHILE_STEPS
+            return steps * sum(_work(n) for n in node.loop.nodes)
     return 0
 
 
@@ -174,15 +177,24 @@ def _statements(node: Node, lane: dict[Node, int]) -> int:
     return 0
 
 
-def _invariant(nodes: tuple[Node, ...]) -> frozenset[Node]:
+def _invariant(loop: Loop, nodes: tuple[Node, ...]) -> frozenset[Node]:
     fixed: set[Node] = set()
     for node in nodes:
         if isinstance(node, Input):
             if node.role == "const":
                 fixed.add(node)
+        elif loop.going is not None and _can_fail(node):
+            continue  # the loop may take no step, and then nothing fails
         elif not isinstance(node, Nested | Project) and all(a in fixed for a in node.inputs):
             fixed.add(node)
     return frozenset(fixed)
+
+
+def _can_fail(node: Node) -> bool:
+    """Whether computing the node can end the loop with an error."""
+    if isinstance(node, Map):
+        return bool(SCALAR[node.fn].fails) and node.compute.kind == "i"
+    return isinstance(node, Gather | Kernel)
 
 
 def _stored(loop: Loop, nodes: tuple[Node, ...], *, unroll: bool) -> frozenset[Node]:
@@ -201,9 +213,24 @@ def _stored(loop: Loop, nodes: tuple[Node, ...], *, unroll: bool) -> frozenset[N
         stored.update(n for n in loop.carry_out)
         reads = _reads(loop, nodes)
         several = Map | Gather | Reduce | Contract
-        stored.update(n for n in nodes if isinstance(n, several) and reads[n] > 1)
+        for node in nodes:
+            again = reads[node] <= 1 or (reads[node] <= AGAIN and _is_cheap(node, stored))
+            if isinstance(node, several) and not again:
+                stored.add(node)
         stored.update(_deep(nodes, stored))
     return frozenset(n for n in stored if not isinstance(n, Input | Constant | Iota | Project))
+
+
+def _is_cheap(node: Node, stored: set[Node]) -> bool:
+    """Whether computing an element of `node` again costs no more than reading it from memory."""
+    if not isinstance(node, Map) or SCALAR[node.fn].cost > 1:
+        return False
+    for a in node.args:
+        while isinstance(a, Reshape | Permute | Slice | Broadcast):
+            a = a.arg
+        if a not in stored and not isinstance(a, Input | Constant):
+            return False
+    return True
 
 
 def _is_long(node: Node) -> bool:
@@ -221,7 +248,7 @@ def terms(node: Node) -> int:
 def _reads(loop: Loop, nodes: tuple[Node, ...]) -> Counter[Node]:
     """Count how often an element of each node is computed if nothing is stored."""
     reads: Counter[Node] = Counter()
-    for out in (*loop.carry_out, *loop.ys):
+    for out in loop.roots:
         reads[out] += 1
     for node in reversed(nodes):
         view = isinstance(node, Reshape | Permute | Slice | Broadcast)
@@ -230,7 +257,7 @@ def _reads(loop: Loop, nodes: tuple[Node, ...]) -> Counter[Node]:
             if isinstance(node, Contract) or (
                 isinstance(node, Map | Broadcast) and a.size < node.size
             ):
-                times = 2
+                times = AGAIN + 1
             reads[a] += times
     return reads
 

@@ -63,7 +63,8 @@ class _Loop(torch.autograd.Function):
             tensors[:n], tensors[n : n + m], tensors[n + m :], run.steps, reverse=run.reverse
         )
         ctx.run, ctx.sources, ctx.inputs = run, saved.sources, len(tensors)
-        ctx.save_for_backward(*saved.tensors)
+        # What is differentiated is kept as well, so that a second derivative finds its way here.
+        ctx.save_for_backward(*saved.tensors, *(t for t in tensors if t.requires_grad))
         flows = (*run.activity.new, *run.activity.ys)
         ctx.mark_non_differentiable(
             *(r for r, flow in zip(results, flows, strict=True) if not flow)
@@ -76,7 +77,7 @@ class _Loop(torch.autograd.Function):
         run: _Run = ctx.run
         n = len(run.loops.joint.carry)
         tensors = ctx.saved_tensors
-        saved = Saved(run.steps, run.reverse, ctx.sources, tensors)
+        saved = Saved(run.steps, run.reverse, ctx.sources, tensors[: len(ctx.sources)])
         with torch.no_grad():
             init, xs, consts = run.loops.run_backward(saved, cotangents[:n], cotangents[n:])
         found = [*init, *xs, *consts]

@@ -18,6 +18,7 @@ from fullgraph.native.capture import (
     Marked,
     StepRunner,
     example_of,
+    fake_mode,
     functional_graph,
 )
 from fullgraph.native.convert import Converter, origin_of, refusal
@@ -101,10 +102,6 @@ def _wants(node: torch.fx.Node) -> bool:
     return bool(value.requires_grad) and value.is_floating_point()
 
 
-def _modes() -> Any:
-    return torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # noqa: SLF001
-
-
 class _Differentiated:
     """Runs a marked step with autograd on."""
 
@@ -141,7 +138,7 @@ def find_activity(marked: Marked) -> Activity:
     init = tuple(_wants(n.args[0]) for n in marked.carry)  # type: ignore[arg-type]
     xs = tuple(_wants(n.args[0]) for n in marked.xs)  # type: ignore[arg-type]
     carry, n = init, len(marked.carry)
-    with torch._guards.tracing(None), _modes():  # noqa: SLF001
+    with torch._guards.tracing(None), fake_mode():  # noqa: SLF001
         while True:
             examples = step.examples()
             results, _ = step.run(examples, (*carry, *xs, *arguments))
@@ -180,7 +177,7 @@ def trace_joint(marked: Marked, activity: Activity) -> Joint:
         gradients = iter(found)
         return [*results, *(next(gradients) if wanted else None for wanted in active)]
 
-    with torch._guards.tracing(None), _modes(), torch.fx.traceback.preserve_node_meta():  # noqa: SLF001
+    with torch._guards.tracing(None), fake_mode(), torch.fx.traceback.preserve_node_meta():  # noqa: SLF001
         examples = step.examples()
         for key, flow in zip(marked.results, flows, strict=True):
             if flow:
