@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from fullgraph.ode._adaptive import Adaptive
+from fullgraph.ode._adaptive_bodies import first_body, step_body
 from fullgraph.ode._arrays import library_of
 from fullgraph.ode._control import Controller, Tolerances
 from fullgraph.ode._loops import choose_loops
@@ -138,8 +139,8 @@ def _whole_body(
             return [slope]
 
         given = slope_of, [relative], [absolute]
-        begin = run.first_body(end, None, given)
-        step = run.step_body(end, None, given, dense=True)
+        begin = first_body(run, end, None, given)
+        step = step_body(run, end, None, given, dense=True)
         while_loop: Any = template.adapter.while_loop.inner  # type: ignore[union-attr]
         fresh, plain = while_loop(
             lambda c: c[0],
