@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from fullgraph.loops import cond
 from fullgraph.ode._adaptive_bodies import first_body, step_body
 from fullgraph.ode._adaptive_state import Carry, Piece, PlainCarry
-from fullgraph.ode._control import Controller, Tolerances
 from fullgraph.ode._dense import Records, joined
 from fullgraph.ode._whole import first_carry, up_to_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fullgraph.ode._control import Controller, Tolerances
     from fullgraph.ode._loops import Loops
     from fullgraph.ode._problem import Problem
     from fullgraph.ode.methods.base import Method
