@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fullgraph.errors import DerivativeError, UsageError
-from fullgraph.ode import Status, _short, solve
+from fullgraph.ode import Status, _short_torch, solve
 
 TS = torch.linspace(0, 2, 9, dtype=torch.float64)
 Y0 = torch.tensor([1.0, 0.5, 0.25], dtype=torch.float64)
@@ -22,14 +22,14 @@ def spin(t: Any, y: Any, k: Any) -> Any:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Say of each solve whether it went the short way."""
     found: list[bool] = []
-    original = _short.short_solve
+    original = _short_torch.short_solve
 
     def watched(*args: Any) -> Any:
         result = original(*args)
         found.append(result is not None)
         return result
 
-    monkeypatch.setattr(_short, "short_solve", watched)
+    monkeypatch.setattr(_short_torch, "short_solve", watched)
     solve(spin, Y0, TS, args=(1.0,), rtol=1, atol=1, loop="native")  # makes the adapter known
     return found
 

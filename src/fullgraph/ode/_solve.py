@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from typing import TYPE_CHECKING, Any
 
+from fullgraph.backends import Backend, backend_of
 from fullgraph.errors import UsageError
+from fullgraph.loops._ops import SCALAR_KINDS
+from fullgraph.loops._tree import flatten
 from fullgraph.ode._control import Controller
 from fullgraph.ode._grid import check_breakpoints, make_grid
 from fullgraph.ode._loops import choose_loops, torch_adapter_that_nests
@@ -129,6 +133,26 @@ def solve(
     >>> decay.status.name, np.round(decay.ys[:, 0], 6).tolist()
     ('SUCCESS', [1.0, 0.367879, 0.135335])
     """
+    if loop == "native" and callable(rhs) and _is_numpy(y0, ts):  # type: ignore[redundant-expr]
+        from fullgraph.ode._numpy_torch import as_numpy, as_torch, torch_rhs
+
+        solution = solve(
+            torch_rhs(rhs),
+            as_torch(y0),
+            as_torch(ts),
+            args=as_torch(args),
+            method=method,
+            step=step,
+            breakpoints=breakpoints,
+            rtol=as_torch(rtol),
+            atol=as_torch(atol),
+            batch_dims=batch_dims,
+            first_step=first_step,
+            max_steps=max_steps,
+            loop=loop,
+            checkpoint=checkpoint,
+        )
+        return as_numpy(solution)
     chosen = find_method(method)
 
     def ordinary() -> Solution:
@@ -152,6 +176,15 @@ def solve(
         if found is not None:
             return found
     return ordinary()
+
+
+def _is_numpy(y0: PyTree, ts: Any) -> bool:
+    """Whether the arrays of a problem are NumPy's, and torch is there to solve it natively."""
+    leaves = flatten((y0, ts))[0]
+    arrays = [leaf for leaf in leaves if type(leaf) not in SCALAR_KINDS]
+    if not arrays or not all(backend_of(leaf) is Backend.NUMPY for leaf in arrays):
+        return False
+    return importlib.util.find_spec("torch") is not None
 
 
 def _shortly(
@@ -182,7 +215,7 @@ def _shortly(
     adapter = torch_adapter_that_nests(loop)
     if adapter is None:
         return None
-    from fullgraph.ode._short import short_solve
+    from fullgraph.ode._short_torch import short_solve
 
     return short_solve(*call, (method, order), tolerances, first, most, adapter, ordinary)
 
