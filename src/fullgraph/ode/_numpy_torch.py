@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fullgraph.loops._ops import SCALAR_KINDS
-from fullgraph.loops._tree import flatten, unflatten
+from fullgraph.loops._tree import flatten, is_namedtuple, unflatten
 from fullgraph.ode._solution import Solution, Stats
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def torch_rhs(rhs: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """Return a right-hand side on tensors that calls one on NumPy arrays. Traceable."""
 
     def numpy_rhs(t: torch.Tensor, y: PyTree, *args: Any) -> PyTree:
-        return _to_tensors(rhs(t.numpy(), _to_arrays(y), *[_to_arrays(a) for a in args]))
+        slope = rhs(t.numpy(), _mapped(_array, y), *[_mapped(_array, a) for a in args])
+        return _mapped(_tensor_again, slope)
 
     key = getattr(rhs, "__code__", None) or type(rhs)
     known = _CODES.get(id(key))
@@ -63,38 +64,43 @@ def torch_rhs(rhs: Callable[..., PyTree]) -> Callable[..., PyTree]:
     )
 
 
-def _to_arrays(tree: PyTree) -> PyTree:
-    if isinstance(tree, torch.Tensor):
-        return tree.numpy()
-    leaves, treedef = flatten(tree)
-    arrays = [leaf.numpy() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    return unflatten(treedef, arrays)
+def _mapped(function: Callable[[Any], Any], tree: PyTree) -> PyTree:
+    """Apply a function to the leaves of a tree. Traceable, which flattening arrays is not."""
+    if tree is None:
+        return None
+    if isinstance(tree, tuple):
+        children = [_mapped(function, child) for child in tree]
+        return type(tree)(*children) if is_namedtuple(tree) else tuple(children)
+    if isinstance(tree, list):
+        return [_mapped(function, child) for child in tree]
+    if isinstance(tree, dict):
+        return {key: _mapped(function, child) for key, child in tree.items()}
+    return function(tree)
 
 
-def _to_tensors(tree: PyTree) -> PyTree:
-    if isinstance(tree, (np.ndarray, np.generic)):
-        return torch.from_numpy(np.asarray(tree))
-    leaves, treedef = flatten(tree)
-    tensors = [
-        torch.from_numpy(np.asarray(leaf)) if isinstance(leaf, (np.ndarray, np.generic)) else leaf
-        for leaf in leaves
-    ]
-    return unflatten(treedef, tensors)
+def _array(leaf: Any) -> Any:
+    return leaf.numpy() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _tensor_again(leaf: Any) -> Any:
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return torch.from_numpy(np.asarray(leaf))
+    return leaf
 
 
 def as_numpy(solution: Solution) -> Solution:
     """Return a solution with NumPy arrays, which share the memory of the tensors."""
 
     def interpolate(t: Any) -> PyTree:
-        return _arrays(solution.interpolate(as_torch(t)))
+        return _mapped(_array, solution.interpolate(as_torch(t)))
 
     return Solution(
-        solution.ts.numpy(),
-        _arrays(solution.ys),
-        _arrays(solution.y),
-        solution.t.numpy(),
-        solution.codes.numpy(),
-        Stats(*(count.numpy() for count in solution.stats)),
+        _array(solution.ts),
+        _mapped(_array, solution.ys),
+        _mapped(_array, solution.y),
+        _array(solution.t),
+        _array(solution.codes),
+        Stats(*map(_array, solution.stats)),
         interpolate,
         functools.partial(_worst, solution),
     )
@@ -102,10 +108,3 @@ def as_numpy(solution: Solution) -> Solution:
 
 def _worst(solution: Solution) -> int:
     return solution.status.code
-
-
-def _arrays(tree: PyTree) -> PyTree:
-    if isinstance(tree, torch.Tensor):
-        return tree.detach().numpy()
-    leaves, treedef = flatten(tree)
-    return unflatten(treedef, [leaf.detach().numpy() for leaf in leaves])
