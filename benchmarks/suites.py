@@ -45,7 +45,8 @@ RUNS = {
     "compile": ["--fg-modes=compile"],
     "floor": ["-p", "floor_plugin", "-p", "no:fullgraph"],
     "fullgraph": ["--fg-modes=fullgraph"],
-    "compile -n 2": ["--fg-modes=compile", "-n", "2"],
+    # small portions: a compiled test takes seconds, and the last ones decide
+    "compile -n 2": ["--fg-modes=compile", "-n", "2", "--maxschedchunk=1"],
     "compile dynamic=auto": ["--fg-modes=compile", "--fg-dynamic=auto"],
     "compile limit=8": ["--fg-modes=compile", "--fg-recompile-limit=8"],
     "compile limit=2": ["--fg-modes=compile", "--fg-recompile-limit=2"],
