@@ -11,8 +11,9 @@ import optree
 from fullgraph.backends import Backend, backend_of
 from fullgraph.errors import DerivativeError, UsageError
 from fullgraph.loops._ops import SCALAR_KINDS, dtype_kind, dtype_name
-from fullgraph.loops._tree import describe, flatten, leaf_path, same_structure, unflatten
+from fullgraph.loops._tree import describe, flatten, leaf_path, unflatten
 from fullgraph.ode._arrays import Library, library_of
+from fullgraph.ode._trees import collected, filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,6 +83,8 @@ class Problem:
         The initial state as given, for messages.
     treedef : PyTreeSpec
         Its structure.
+    skeleton : PyTree
+        The same, with the number of each leaf in its place.
     y0 : list of array
         Its leaves.
     ts : array
@@ -100,6 +103,7 @@ class Problem:
     values: list[float] | None
     layout: Layout
     device: Any
+    skeleton: PyTree
 
     @property
     def bare(self) -> bool:
@@ -118,7 +122,7 @@ class Problem:
         limits : pair of array, optional
             Times before and after which the right-hand side is not asked: it has jumps there.
         """
-        rhs, args, treedef, layout = self.rhs, self.args, self.treedef, self.layout
+        rhs, args, skeleton, layout = self.rhs, self.args, self.skeleton, self.layout
         library, bare, count = self.library, self.bare, len(self.y0)
         forward = isinstance(sign, float) and sign == 1.0
         dtype = layout.dtypes[0]
@@ -133,9 +137,9 @@ class Problem:
                 slope = rhs(t, y[0], *args)
                 check_slope(slope, y[0])
                 return [slope if forward else sign * slope]
-            result = rhs(t, unflatten(treedef, y), *args)
-            slopes, found = flatten(result)
-            if len(slopes) != count or (found != treedef and not same_structure(result, self.tree)):
+            result = rhs(t, filled(skeleton, y), *args)
+            slopes: State = [None] * count
+            if not collected(skeleton, result, slopes):
                 raise DerivativeError(
                     f"the right-hand side gives {describe(result)} for the state "
                     f"{describe(self.tree)}. It must give one derivative for each leaf, in the "
@@ -207,7 +211,10 @@ def make_problem(
     dtypes = tuple(library.real_dtype(leaf.dtype) for leaf in leaves)
     times, values = _times(library, ts, dtypes[0], device)
     layout = _layout(library, y0, leaves, dtypes, batch_dims)
-    return Problem(library, rhs, tuple(args), y0, treedef, leaves, times, values, layout, device)
+    skeleton = unflatten(treedef, list(range(len(leaves))))
+    return Problem(
+        library, rhs, tuple(args), y0, treedef, leaves, times, values, layout, device, skeleton
+    )
 
 
 def _floating(library: Library, y0: PyTree, leaves: State, ts: Any) -> tuple[State, Any]:
