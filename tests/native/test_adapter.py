@@ -498,7 +498,18 @@ def test_explain_loop_tells_why_not():
     told = explain_loop(lambda c, x: (c + torch.rand(3), None), torch.rand(3), length=2)
     assert told.operation == "aten.rand.default of no operands"
     assert "test_adapter.py" in told.line
-    assert str(told).startswith("refused: aten.rand.default")
+    lines = str(told).splitlines()
+    assert lines[0] == "refused: aten.rand.default of no operands"
+    assert lines[1].startswith("  at ")
+    assert lines[2].startswith("  Randomness inside a body is refused")
+
+
+def test_explanations_fit_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    told = explain_loop(lambda c, x: (c * 2, None), torch.rand(3), length=2)
+    summary = str(told).split("\n\n")[0].splitlines()
+    assert summary[1] == "  operations 1 x mul"
+    assert all(len(line) <= 70 for line in summary if str(told.library) not in line)
 
 
 def test_registered_adapters_are_found():

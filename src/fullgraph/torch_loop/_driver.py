@@ -274,7 +274,10 @@ class TorchLoopDriver:
         if not rehearsed:
             call.rehearse()
         call.run_plainly()
-        raise translate(self._rules.adapter, failure) from failure
+        reason = translate(self._rules.adapter, failure)
+        if reason is failure:
+            raise reason  # it has torch's exception as its cause already
+        raise reason from failure
 
     def _flatten(
         self,

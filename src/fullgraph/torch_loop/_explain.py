@@ -11,6 +11,7 @@ from fullgraph.errors import GradientRefusedError, UnsupportedBodyError
 from fullgraph.native.compiler import find_compiler
 from fullgraph.native.ir import Loop, Map, Nested, Node, format_loop
 from fullgraph.torch_loop._driver import TorchLoopDriver
+from fullgraph.torch_loop._explain_text import as_text
 from fullgraph.torch_loop._native import NativeEngine, native_rules
 from fullgraph.torch_loop._native_step import NAME
 from fullgraph.torch_loop._native_while import NativeWhile
@@ -74,25 +75,7 @@ class LoopExplanation:
     cache_hit: bool = False
 
     def __str__(self) -> str:
-        if self.refused:
-            where = f"\n  at {self.line}" if self.line else ""
-            return f"refused: {self.operation}{where}\n  {self.refused}"
-        counts = ", ".join(f"{n} x {name}" for name, n in (self.operations or {}).items())
-        lanes = f"{self.lanes} lanes in blocks of {self.block}" if self.lanes else "no lanes"
-        form = "scalar statements" if self.written_out else "loops over arrays"
-        found = "from the cache" if self.cache_hit else "built"
-        return "\n".join(
-            [
-                f"compiled: {lanes}, each step as {form}",
-                f"operations: {counts or 'none'}",
-                f"capture {self.capture_seconds:.2f} s, build {self.build_seconds:.2f} s ({found})",
-                f"compiler: {self.compiler}",
-                f"flags: {' '.join(self.flags)}",
-                f"library: {self.library}",
-                self.captured,
-                self.c_text,
-            ]
-        )
+        return as_text(self)
 
 
 def explain(
