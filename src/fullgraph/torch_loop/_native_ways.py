@@ -53,7 +53,9 @@ def short_way(
         reverse: bool = False,
     ) -> tuple[PyTree, PyTree]:
         if not compiling() and type(xs) is torch.Tensor and length is None and short:
-            site = sites.get((id(getattr(body, "__code__", None)), shared_cells(body)))
+            code = id(getattr(body, "__code__", None))
+            # What was captured without shared cells has each of them guarded, so it serves all.
+            site = sites.get((code, ())) or sites.get((code, shared_cells(body)))
             row = rows.like(xs) if site is not None and active_transform() is None else None
             if site is not None and row is not None:
                 steps = len(xs)
