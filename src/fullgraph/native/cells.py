@@ -11,7 +11,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-__all__ = ["shared_cells"]
+__all__ = ["fixed_cells", "shared_cells"]
 
 _MOST = 16  # elements of a closed-over sequence that are looked at for functions
 
@@ -35,32 +35,37 @@ def shared_cells(*functions: Any) -> tuple[int, ...]:
     >>> shared_cells(*sharing(1))
     (0, 0)
     """
-    # On the way of every call: most bodies share no cell, and for those nothing is numbered.
     reached = list(functions)
-    seen: set[int] = set()
-    cells: list[Any] = []
-    for function in reached:  # grows on the way
-        closure = function.__closure__ if type(function) is FunctionType else _closure(function)
-        for cell in closure or ():
-            cells.append(cell)
-            if id(cell) in seen:
-                continue
-            seen.add(id(cell))
-            try:
-                content = cell.cell_contents
-            except ValueError:  # not yet assigned
-                continue
-            kind = type(content)
-            if kind is FunctionType:
-                reached.append(content)
-            elif (kind is list or kind is tuple) and len(content) <= _MOST:
-                reached += [f for f in content if type(f) is FunctionType]
-    if len(seen) == len(cells):
-        return ()
     numbers: dict[int, int] = {}
-    return tuple([numbers.setdefault(id(cell), len(numbers)) for cell in cells])
+    pattern: list[int] = []
+    for function in reached:  # grows on the way
+        for cell in getattr(function, "__closure__", None) or ():
+            known = len(numbers)
+            pattern.append(numbers.setdefault(id(cell), known))
+            if pattern[-1] == known:
+                _add_functions(cell, reached)
+    return tuple(pattern) if len(numbers) < len(pattern) else ()
 
 
-def _closure(function: Any) -> tuple[Any, ...] | None:
-    found: tuple[Any, ...] | None = getattr(function, "__closure__", None)
-    return found
+def fixed_cells(function: Any) -> tuple[str, ...]:
+    """Return Dynamo's names (parts of sources) of closure cells that one code object never changes.
+
+    Code of this package that makes a code object of its own for each value of a variable says so
+    with an attribute, ``fullgraph_fixed``, which holds the names of such variables. What is reached
+    through them needs no guards.
+    """
+    names = getattr(function, "fullgraph_fixed", ())
+    free = function.__code__.co_freevars if names else ()
+    return tuple(f"body.__closure__[{free.index(n)}].cell_contents" for n in names)
+
+
+def _add_functions(cell: Any, reached: list[Any]) -> None:
+    try:
+        content = cell.cell_contents
+    except ValueError:  # not yet assigned
+        return
+    kind = type(content)
+    if kind is FunctionType:
+        reached.append(content)
+    elif kind in (list, tuple) and len(content) <= _MOST:
+        reached += [f for f in content if type(f) is FunctionType]
