@@ -331,7 +331,11 @@ class Project(_Unary):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Loop:
-    """One loop: inputs, and the new carry and y of a step as functions of them."""
+    """One loop: inputs, and the new carry and y of a step as functions of them.
+
+    `signed_zeros` says whether 0 and -0 differ: in a gradient they do not, and what is added to or
+    multiplied by zero is left out.
+    """
 
     carry: tuple[Input, ...]
     xs: tuple[Input, ...]
@@ -339,6 +343,7 @@ class Loop:
     carry_out: tuple[Node, ...]
     ys: tuple[Node, ...]
     reverse: bool = False
+    signed_zeros: bool = True
 
     @property
     def nodes(self) -> tuple[Node, ...]:

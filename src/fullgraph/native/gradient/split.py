@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from fullgraph.native.gradient.choose import choose_saved
-from fullgraph.native.gradient.sums import Total, running_sums
+from fullgraph.native.gradient.sums import Total, running_sums, sum_of_lanes
 from fullgraph.native.ir import Broadcast, Constant, Input, Iota, Loop, Node, topological
 from fullgraph.native.lanes import Plan, make_plan
 from fullgraph.native.rewrite import is_zero, substitute, sum_of, zeros_like
@@ -184,8 +184,11 @@ class _Inputs:
             made if shape is None else Broadcast(dtype=node.dtype, shape=node.shape, arg=made)
         )
 
-    def loop(self, carry_out: Sequence[Node], ys: Sequence[Node]) -> Loop:
+    def loop(
+        self, carry_out: Sequence[Node], ys: Sequence[Node], *, signed_zeros: bool = True
+    ) -> Loop:
         loop = Loop(
+            signed_zeros=signed_zeros,
             carry=tuple(self.carries),
             xs=tuple(x for x, _ in self.xs),
             consts=tuple(c for c, _ in self.consts),
@@ -231,7 +234,8 @@ def _backward(
     ]
     new = [root for what, _, root in found if what == "carry"]
     new += [sum_of([inputs.carry(total.step), total.step]) for _, total in totals]
-    loop = inputs.loop(new, [root for what, _, root in found if what == "x"])
+    rows = [sum_of_lanes(root) for what, _, root in found if what == "x"]
+    loop = inputs.loop(new, rows, signed_zeros=False)
     return Backward(
         loop,
         make_plan(loop, threads=threads),
