@@ -116,9 +116,9 @@ def split_forward(joint: Joint) -> Forward:
         inputs.row(x, Source("x", x.index))
     for k in used:
         inputs.const(k, Source("const", k.index))
-    new = substitute(joint.new, inputs.replaced)
-    rows = substitute((*ys, *(joint.new[i] for i in carries)), inputs.replaced)
-    loop = inputs.loop(new, rows)
+    # In one go, so that what results share is computed once.
+    made = substitute((*joint.new, *ys, *(joint.new[i] for i in carries)), inputs.replaced)
+    loop = inputs.loop(made[: len(joint.new)], made[len(joint.new) :])
     return Forward(loop, tuple(c.index for c in used), ys, carries)
 
 
