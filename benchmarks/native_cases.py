@@ -17,15 +17,10 @@ if TYPE_CHECKING:
 Array = Any
 
 
-def sir(xp: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
-    """One RK4 step of an SIR model; the contact rate is x."""
-    dt, recovery = 0.1, 0.1
-
-    def slope(state: Array, rate: Array) -> Array:
-        s, i = state[0], state[1]
-        infected = rate * s * i
-        recovered = recovery * i
-        return xp.stack([-infected, infected - recovered, recovered])
+def rk4(
+    slope: Callable[[Array, Array], Array], dt: float
+) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """Return the body of one Runge-Kutta step, whose y is the new state."""
 
     def body(state: Array, rate: Array) -> tuple[Array, Array]:
         k1 = slope(state, rate)
@@ -36,6 +31,19 @@ def sir(xp: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
         return new, new
 
     return body
+
+
+def sir(xp: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """One RK4 step of an SIR model; the contact rate is x."""
+    dt, recovery = 0.1, 0.1
+
+    def slope(state: Array, rate: Array) -> Array:
+        s, i = state[0], state[1]
+        infected = rate * s * i
+        recovered = recovery * i
+        return xp.stack([-infected, infected - recovered, recovered])
+
+    return rk4(slope, dt)
 
 
 def rnn(xp: Any, weights: Array) -> Callable[[Array, Array], tuple[Array, Array]]:
@@ -55,15 +63,7 @@ def heat(xp: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
     def slope(u: Array, source: Array) -> Array:
         return xp.roll(u, 1) - 2 * u + xp.roll(u, -1) + source
 
-    def body(u: Array, source: Array) -> tuple[Array, Array]:
-        k1 = slope(u, source)
-        k2 = slope(u + dt / 2 * k1, source)
-        k3 = slope(u + dt / 2 * k2, source)
-        k4 = slope(u + dt * k3, source)
-        new = u + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-        return new, new
-
-    return body
+    return rk4(slope, dt)
 
 
 def kalman(

@@ -5,22 +5,13 @@ what was captured; `fullgraph.loops` gives ``scan``, ``fori_loop``, ``while_loop
 one meaning on NumPy, torch and JAX. Importing this package imports no array library.
 """
 
+# ruff: noqa: F403, F405 - a test compares __all__ with what fullgraph.loops declares
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fullgraph.loops import (
-        LoopAdapter,
-        WhileResult,
-        cond,
-        fori_loop,
-        get_loop_adapter,
-        register_loop_adapter,
-        scan,
-        use_loop_adapter,
-        while_loop,
-    )
+    from fullgraph.loops import *
 
 __all__ = [
     "LoopAdapter",

@@ -43,6 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers; begin, if something is asked."""
     for line in _MARKERS:
         config.addinivalue_line("markers", line)
+    if config.getoption("--fg-modes") and not config.getoption("--fg-baseline"):
+        from fullgraph.plugin.budgets import read_baseline
+
+        named = read_baseline(config.rootpath / "pyproject.toml")
+        config.option.fg_baseline = None if named is None else str(named)
     ends = ends_with_something(config)
     if ends and not hasattr(config, "workerinput"):
         from fullgraph.plugin.ratchet import RunRatchet

@@ -53,7 +53,7 @@ REAL = {
             f(c, x)
             for f in (
                 *(torch.atan2, torch.hypot, torch.remainder, torch.fmod, torch.floor_divide),
-                *(torch.copysign, torch.logaddexp),
+                *(torch.copysign, torch.nextafter, torch.logaddexp),
             )
         ],
     ),

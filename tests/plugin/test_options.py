@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 
@@ -114,13 +115,22 @@ def test_report_is_a_record_with_the_run_beside_it(suite):
     assert report["run"]["versions"]["torch"]
 
 
-def test_quiet_says_totals_and_what_needs_attention(suite):
+def test_quiet_keeps_the_table_and_says_less_below_it(suite):
     suite.write(TESTS)
-    lines = suite.run("-q", "--fg-modes=compile", "-k", "torch").outlines
+    result = suite.run("-q", "--fg-modes=compile", "-k", "torch")
+    result.stdout.fnmatch_lines(
+        ["function * mode * calls *", "*:branch * compile *", "    lib_*.py:5: Data-dependent *"]
+    )
+    result.stdout.no_fnmatch_line("recompile limit*")
+
+
+def test_very_quiet_says_totals_and_what_needs_attention(suite):
+    suite.write(TESTS)
+    lines = suite.run("-qq", "--fg-modes=compile", "-k", "torch").outlines
     assert not [line for line in lines if line.startswith("function ")]
     assert [line for line in lines if line.startswith("compile: 3 passed; 11 calls of 3 functions")]
     assert not [line for line in lines if line.startswith("recompile limit")]
-    lines = suite.run("-q", "--fg-modes=compile", "-k", "torch", "--fg-recompile-limit=2").outlines
+    lines = suite.run("-qq", "--fg-modes=compile", "-k", "torch", "--fg-recompile-limit=2").outlines
     assert [line for line in lines if line.startswith("recompile limit 2: 7 of 11 calls")]
 
 
@@ -256,13 +266,15 @@ def test_junit_says_the_mode(suite):
     assert '<property name="fullgraph_mode" value="compile"' in text
 
 
-def test_a_long_call_is_named_while_it_runs(suite, monkeypatch):
+def run_slow(suite, *options, env=None):
+    """Run a test that waits for two seconds, with a line after 0.2."""
     code = f"""
 import sys, pytest
 sys.path.insert(0, {str(suite.pytester.path)!r})
 import fullgraph.plugin.progress as progress
 progress.FIRST_LINE = 0.2
-sys.exit(pytest.main(["--fg-modes=compile", "-k", "torch", "-p", "no:cacheprovider"]))
+options = ["--fg-modes=compile", "-k", "torch", "-p", "no:cacheprovider", *{options!r}]
+sys.exit(pytest.main(options))
 """
     suite.write(
         """
@@ -286,6 +298,21 @@ def slow(x):
     return x + 1
 """,
     )
-    done = in_new_process(suite, code=code)
+    done = in_new_process(suite, code=code, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"fullgraph: in {suite.library}:slow for " in done.stdout
+    return done.stdout
+
+
+def test_a_long_call_is_named_while_it_runs(suite):
+    assert f"fullgraph: in {suite.library}:slow for " in run_slow(suite)
+    assert "fullgraph: in" not in run_slow(suite, "-q")
+
+
+@pytest.mark.slow
+def test_a_long_call_of_a_worker_is_named_with_it(suite):
+    (suite.pytester.path / "sitecustomize.py").write_text(
+        "import fullgraph.plugin.progress as progress\nprogress.FIRST_LINE = 0.2\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(suite.pytester.path)}
+    said = run_slow(suite, "-n", "1", env=environment)
+    assert f"fullgraph: gw0 in {suite.library}:slow for " in said

@@ -84,11 +84,16 @@ def test_budgets_of_a_file(suite):
         ('"mod:f" = { recompiles = 1.5 }', "*'mod:f': recompiles=1.5 is not accepted*"),
         ('"mod:f" = { breaks = 1 }', "*'mod:f': unknown key breaks; accepted are graph_breaks*"),
         ('"f" = 0', "*'f': write 'module:qualname'*"),
+        ("[tool.fullgraph.budget]", "*[[]tool.fullgraph[]] has budget; known are baseline, bud*"),
+        ("[tool.fullgraph]\nbaseline = 3", "*[[]tool.fullgraph[]] baseline=3 is no name of a file"),
+        ("[tool.fullgraph]\nbaseline = 'none.toml'", "*none.toml: there is no such file; *"),
+        ("[tool", "*pyproject.toml: *"),
     ],
 )
 def test_malformed_budgets_are_errors(suite, entry, problem):
     write(suite)
-    suite.pytester.makepyprojecttoml(f"[tool.fullgraph.budgets]\n{entry}\n")
+    table = "" if entry.startswith("[") else "[tool.fullgraph.budgets]\n"
+    (suite.pytester.path / "pyproject.toml").write_text(f"{table}{entry}\n")
     result = suite.run(ALL)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([problem])

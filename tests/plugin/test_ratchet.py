@@ -232,3 +232,18 @@ def test_interrupted_runs_are_not_compared(project):
     assert stopped.ret == pytest.ExitCode.INTERRUPTED
     stopped.stdout.fnmatch_lines(["the run was not finished: it was not compared*"])
     assert (project.path / "base.toml").read_text() == before
+
+
+def test_the_baseline_may_be_named_in_pyproject(project):
+    project.write(BREAKS)
+    project.run(MODES, "--fg-update-baseline")
+    (project.path / "pyproject.toml").write_text('[tool.fullgraph]\nbaseline = "base.toml"\n')
+    plain = project._pytester.runpytest_inprocess
+    same = plain("-p", "no:cacheprovider", MODES)
+    assert same.ret == 0
+    same.stdout.fnmatch_lines(["baseline, functions by mode: 4 compared, 0 worse, 0 better*"])
+    project.write(BREAKS.replace("x + 1", "x + float(x.max())"))
+    assert plain("-p", "no:cacheprovider", MODES).ret == 1
+    unasked = plain("-p", "no:cacheprovider")
+    assert unasked.ret == 0
+    unasked.stdout.no_fnmatch_line("baseline, functions*")

@@ -1,11 +1,13 @@
-"""Code blocks marked `python` run, links lead somewhere, and the reference names what is public.
+"""Blocks marked `python` or `pycon` run, links lead somewhere, the reference has what is public.
 
 Fragments are marked `py`. Sphinx checks more, in `make docs`; this needs no Sphinx.
 """
 
 from __future__ import annotations
 
+import doctest
 import importlib
+import importlib.util
 import re
 from pathlib import Path
 
@@ -15,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(p for p in DOCS.glob("**/*.md") if "_build" not in p.parts)]
 TEXTS = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+SESSIONS = [page for page in PAGES if "\n```pycon\n" in page.read_text()]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SESSION = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!\w+:)([^)\s]*)\)")
 PUBLIC = ["fullgraph", "fullgraph.torch_loop", "fullgraph.testing", "fullgraph.ode"]
@@ -35,6 +39,18 @@ def test_python_blocks_run(page: Path) -> None:
         exec(compile("\n" * line + match[1], str(page), "exec"), namespace)
 
 
+@pytest.mark.parametrize("page", SESSIONS, ids=relative)
+def test_sessions_run(page: Path) -> None:
+    for library in ("torch", "jax", "array_api_strict", "array_api_compat"):
+        pytest.importorskip(library)
+    blocks = SESSION.findall(page.read_text())
+    test = doctest.DocTestParser().get_doctest("".join(blocks), {}, page.name, None, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    report: list[str] = []
+    runner.run(test, out=report.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(report)
+
+
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub and MyST make them."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
@@ -48,6 +64,15 @@ def test_links_lead_somewhere(page: Path) -> None:
         found = (page.parent / name) if name else page
         assert found.exists(), target
         assert not anchor or anchor in anchors(found), target
+
+
+EXCERPT = re.compile(r"^<!-- excerpt: (\S+) -->\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+EXCERPTS = [(page, *found) for page in PAGES for found in EXCERPT.findall(page.read_text())]
+
+
+@pytest.mark.parametrize(("page", "source", "text"), EXCERPTS)
+def test_excerpts_are_in_the_source(page: Path, source: str, text: str) -> None:
+    assert text in (ROOT / source).read_text(), f"{relative(page)} quotes {source}"
 
 
 @pytest.mark.parametrize("module", PUBLIC)
@@ -67,3 +92,19 @@ def test_pytest_reference_names_every_option_and_marker() -> None:
     assert len(markers) > 2
     for name in sorted(options | markers):
         assert f"`{name}" in text, name
+
+
+@pytest.fixture(scope="module")
+def performance():
+    spec = importlib.util.spec_from_file_location("fg_speed", ROOT / "tools" / "performance.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/performance.md"])
+def test_numbers_are_those_that_the_benchmarks_have_stored(performance, name: str) -> None:
+    text = (ROOT / name).read_text()
+    wanted = performance.readme(text) if name == "README.md" else performance.page()
+    assert "<!-- numbers: " in text or name != "README.md"
+    assert text == wanted, "results have changed: run python tools/performance.py"

@@ -39,6 +39,7 @@ def run(command: str, folder: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_tutorial(tmp_path):
     text = PAGE.read_text()
     steps = list(STEP.finditer(text))

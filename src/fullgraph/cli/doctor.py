@@ -193,10 +193,10 @@ def _inductor_cache() -> str:
 def _native_cache() -> Iterator[Finding]:
     """Say where compiled loops are kept, where this installation has native loops."""
     try:
-        build = importlib.import_module("fullgraph.native.build")
+        cache = importlib.import_module("fullgraph.native.cache")
     except ImportError:
         return
-    yield _folder("native loop cache", str(build.cache_folder()))
+    yield _folder("native loop cache", str(cache.cache_folder()))
 
 
 def _folder(what: str, folder: str) -> Finding:

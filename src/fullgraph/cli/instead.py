@@ -27,10 +27,9 @@ _KINDS: dict[type[ast.AST], str] = {
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 _WHILE = (
-    "a `while` that looks at a tensor: if the number of steps has a bound, `fullgraph.fori_loop` "
-    "with steps that do nothing once it is done (`xp.where(done, state, new)`) is one whole graph; "
-    "`fullgraph.while_loop` writes the loop once for every backend, and is a loop in the program "
-    "under `jax.jit`"
+    "a `while` that looks at a tensor: `fullgraph.while_loop(condition, step, state)` is one "
+    "operator of the graph under torch.compile, a loop in the program under `jax.jit`, and a "
+    "Python loop elsewhere"
 )
 
 
@@ -75,7 +74,8 @@ def instead(site: BreakSite, text: str) -> list[str]:
     if "for" in around or "comprehension" in around:
         said.append(
             "a break inside a Python loop gives the whole function up: a loop with a fixed number "
-            "of steps is `fullgraph.fori_loop` or `fullgraph.scan`"
+            "of steps is `fullgraph.fori_loop` or `fullgraph.scan`, one that stops on a tensor's "
+            "value is `fullgraph.while_loop(..., max_steps=n)`"
         )
     elif "while" in around and not (first == "while" and branching):
         said.append(_WHILE)

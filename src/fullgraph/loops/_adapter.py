@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fullgraph.backends import canonical_namespace
+from fullgraph.backends import Backend, canonical_namespace
 from fullgraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,9 +84,36 @@ def _check(namespace: Any, adapter: Any) -> str:
             "the namespace of a loop adapter must have a name, such as "
             f'"array_api_compat.torch", and is {namespace!r}.'
         )
-    if not isinstance(adapter, LoopAdapter):
+    if adapter is not None and not isinstance(adapter, LoopAdapter):
         raise _wrong_type(adapter)
+    if isinstance(namespace, str) and Backend.from_name(name) is None:
+        _check_stranger(name)
     return name
+
+
+_NICKNAMES = {"np": "numpy", "jnp": "jax.numpy", "da": "dask.array", "cp": "cupy"}
+
+
+def _check_stranger(name: str) -> None:
+    """Refuse the name of a library that is not known, where no array could ever answer to it."""
+    import difflib
+    import importlib.util
+    import sys
+
+    known = [backend.value for backend in Backend]
+    root, tail = name.partition(".")[0], name.rpartition(".")[2]
+    near = _NICKNAMES.get(name) or next(
+        (backend.value for backend in Backend if backend.package == root), ""
+    )
+    near = near or next(iter(difflib.get_close_matches(tail.lower(), known, 1, 0.7)), "")
+    importable = root in sys.modules or importlib.util.find_spec(root) is not None
+    if not near and importable and root != "array_api_compat":
+        return
+    meant = f"Did you mean {near!r}?" if near else f"Known are {', '.join(known)}."
+    raise UsageError(
+        f"no array has the namespace {name!r}, so an adapter for it would never run. {meant} For "
+        "a library of your own, give the module, or the name of one that can be imported."
+    )
 
 
 def _wrong_type(adapter: Any) -> Exception:
@@ -113,7 +140,8 @@ def register_loop_adapter(namespace: Any, adapter: LoopAdapter) -> None:
     Raises
     ------
     UsageError
-        (a ValueError) if the name is empty.
+        (a ValueError) if the name is empty, or is that of no library and no module here: an
+        adapter for a misspelt name would never run.
     LoopTypeError
         (a TypeError) if `adapter` is not a LoopAdapter.
 
@@ -122,6 +150,8 @@ def register_loop_adapter(namespace: Any, adapter: LoopAdapter) -> None:
     use_loop_adapter : The same for the length of a ``with`` block.
     """
     name = _check(namespace, adapter)
+    if adapter is None:
+        raise _wrong_type(adapter)
     _BY_NAME[name] = adapter
     _BY_CANONICAL[canonical_namespace(name)] = adapter
 
@@ -188,7 +218,8 @@ def use_loop_adapter(namespace: Any, adapter: LoopAdapter | None) -> Iterator[No
     Raises
     ------
     UsageError
-        (a ValueError) if the name is empty.
+        (a ValueError) if the name is empty, or is that of no library and no module here: an
+        adapter for a misspelt name would never run.
     LoopTypeError
         (a TypeError) if `adapter` is neither a LoopAdapter nor None.
 
@@ -202,9 +233,7 @@ def use_loop_adapter(namespace: Any, adapter: LoopAdapter | None) -> Iterator[No
     ...     get_loop_adapter("numpy") is None
     True
     """
-    name = _name_of(namespace)
-    if adapter is not None or not name:
-        name = _check(namespace, adapter)
+    name = _check(namespace, adapter)
     token = _OVERRIDES.set((*_OVERRIDES.get(), (name, adapter)))
     try:
         yield

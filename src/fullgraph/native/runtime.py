@@ -16,7 +16,8 @@ import torch
 
 from fullgraph.errors import NativeMemoryError, NativeRuntimeError
 from fullgraph.native.allocate import contiguous_strides, empty_strided
-from fullgraph.native.build import Built, build, find_compiler, vector_isa
+from fullgraph.native.build import Built, build
+from fullgraph.native.compiler import find_compiler, vector_isa
 from fullgraph.native.emit import TRAILER, Program, emit
 from fullgraph.native.large import LARGE_BYTES, large_tensor
 from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS, SINGULAR
@@ -302,7 +303,13 @@ def stacked_rows(
     """Return memory for `steps` rows of `shape`."""
     size = steps * strides[0] * dtype.itemsize
     if size >= LARGE_BYTES:
-        return large_tensor((steps, *shape), strides, dtype, size)
+        try:
+            return large_tensor((steps, *shape), strides, dtype, size)
+        except OSError as error:
+            raise NativeMemoryError(
+                f"the ys of {steps} steps need {_in_words(size)}, and the system says: {error}; "
+                "return less from the body, or scan in several calls"
+            ) from error
     return empty_strided((steps, *shape), strides, dtype)
 
 

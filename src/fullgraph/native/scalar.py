@@ -113,6 +113,7 @@ SCALAR: Final[dict[str, ScalarFn]] = {
     "trunc": ScalarFn("trunc{s}({0})", "{0}"),
     "round": ScalarFn("nearbyint{s}({0})", "{0}"),
     "copysign": ScalarFn("copysign{s}({0}, {1})"),
+    "nextafter": ScalarFn("nextafter{s}({0}, {1})", cost=20),
     "maximum": ScalarFn(_TAKE_LARGER, "{0} > {1} ? {0} : {1}", "{0} | {1}", cost=2),
     "minimum": ScalarFn(_TAKE_SMALLER, "{0} < {1} ? {0} : {1}", "{0} & {1}", cost=2),
     "fmax": ScalarFn("({0} > {1} || {1} != {1}) ? {0} : {1}", "{0} > {1} ? {0} : {1}", cost=2),

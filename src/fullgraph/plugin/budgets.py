@@ -1,6 +1,9 @@
-"""Budgets of functions whose tag carries none: ``[tool.fullgraph.budgets]`` of pyproject.toml.
+"""What pyproject.toml says: budgets of functions whose tag carries none, and a baseline file.
 
 .. code-block:: toml
+
+    [tool.fullgraph]
+    baseline = "fullgraph.toml"                                  # as --fg-baseline=fullgraph.toml
 
     [tool.fullgraph.budgets]
     "mypkg.stats:mean" = 0                                       # whole
@@ -23,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["Budgets", "read_budgets"]
+__all__ = ["Budgets", "read_baseline", "read_budgets"]
 
+_TABLE = {"baseline", "budgets"}
 _KEYS = {"graph_breaks", "recompiles"}
 _WILD = "*?["
 
@@ -60,16 +64,43 @@ def read_budgets(path: Path) -> Budgets:
     pytest.UsageError
         If an entry is malformed, with the file and the entry.
     """
-    if not path.is_file():
-        return Budgets({})
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
-    except tomllib.TOMLDecodeError as error:
-        raise pytest.UsageError(f"{path}: {error}") from None
-    entries = table.get("fullgraph", {}).get("budgets", {})
+    entries = _table(path).get("budgets", {})
     if not isinstance(entries, dict):
         raise pytest.UsageError(f"{path}: [tool.fullgraph.budgets] is not a table")
     return Budgets({name: _budget(path, name, entry) for name, entry in entries.items()})
+
+
+def read_baseline(path: Path) -> Path | None:
+    """Return the baseline file that a pyproject file names, if any, from the folder of the latter.
+
+    Raises
+    ------
+    pytest.UsageError
+        If the entry is no name of a file.
+    """
+    given = _table(path).get("baseline")
+    if given is None:
+        return None
+    if not isinstance(given, str) or not given:
+        raise pytest.UsageError(f"{path}: [tool.fullgraph] baseline={given!r} is no name of a file")
+    return path.parent / given
+
+
+def _table(path: Path) -> dict[str, Any]:
+    """Return ``[tool.fullgraph]`` of a pyproject file, empty where there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+    except tomllib.TOMLDecodeError as error:
+        raise pytest.UsageError(f"{path}: {error}") from None
+    table: dict[str, Any] = tools.get("fullgraph", {})
+    if unknown := sorted(set(table) - _TABLE):
+        raise pytest.UsageError(
+            f"{path}: [tool.fullgraph] has {', '.join(unknown)}; known are "
+            f"{', '.join(sorted(_TABLE))}"
+        )
+    return table
 
 
 def _budget(path: Path, name: str, entry: Any) -> Budget:

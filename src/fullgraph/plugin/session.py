@@ -20,7 +20,7 @@ from fullgraph.plugin.logs import detach_pytest_handlers
 from fullgraph.plugin.modes import MODE, MODE_PROPERTY, expand, mode_of, taken_by
 from fullgraph.plugin.namespaces import backend_of_value
 from fullgraph.plugin.options import Options
-from fullgraph.plugin.progress import Progress
+from fullgraph.plugin.progress import FOLDER, Progress
 from fullgraph.testing import _progress
 from fullgraph.testing._discover import tagged_targets
 from fullgraph.testing._names import display_name
@@ -53,6 +53,7 @@ class RunSession:
         self.outcomes: dict[str, Counter[str]] = {}
         """Tests by mode and outcome, from the reports."""
         self.lost_workers: list[str] = []
+        self.progress: Progress | None = None
         self.board = Switchboard()
         self._watch = BypassWatch()
         self._recorder = RunRecorder()
@@ -91,9 +92,9 @@ class RunSession:
         copies = Copies(self._dispatch)
         self._undo.callback(copies.restore)
         copies.take_over_all()
-        progress = Progress(self.config)
-        self._undo.callback(progress.stop)
-        progress.start()
+        self.progress = Progress(self.config)
+        self._undo.callback(self.progress.stop)
+        self.progress.start()
 
     def close(self) -> None:
         """Put everything back as it was."""
@@ -103,6 +104,13 @@ class RunSession:
     def settle(self) -> None:
         """Add what this process has recorded to the ledger; once, at the end of its tests."""
         self.ledger.record = self.ledger.record.merge(self._recorder.record())
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker of pytest-xdist where to write how long its calls take."""
+        folder = self.progress.folder() if self.progress is not None else None
+        if folder is not None:
+            node.workerinput[FOLDER] = folder
 
     # --- collection ---
 

@@ -1,6 +1,6 @@
 """The JSON Schema of a record file, made from the dataclasses themselves.
 
-The published copy, ``docs/schema/record-1.json``, is what this returns; a test holds the two
+The published copy, ``docs/schema/record-2.json``, is what this returns; a test holds the two
 together, so that no field changes unnoticed.
 """
 
@@ -32,7 +32,7 @@ def record_schema() -> dict[str, Any]:
     Examples
     --------
     >>> record_schema()["properties"]["schema"]
-    {'const': 1, 'description': 'Version of this form.'}
+    {'const': 2, 'description': 'Version of this form.'}
     """
     definitions: dict[str, Any] = {}
     top = _object(Record, definitions)

@@ -27,6 +27,8 @@ class Site:
     reason: str
     calls: int
     skips_frame: bool
+    only_raised: bool = False
+    """Whether all of the calls raised, in eager code too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ def _row(item: FunctionRecord) -> Row:
         seconds=item.seconds or item.compile_seconds,
         outcomes={str(outcome): n for outcome, n in sorted(item.calls.items()) if n},
         sites=tuple(
-            Site(shorten(site.where), site.reason, site.calls, site.skips_frame)
+            Site(shorten(site.where), site.reason, site.calls, site.skips_frame, site.only_raised)
             for site in sorted(sites, key=lambda site: (-site.calls, site))
         ),
     )

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["HEADINGS", "Line", "price_in_words", "render"]
 
 HEADINGS = ("function", "mode", "calls", "coverage", "graphs", "sites", "recompiles", "seconds")
+_NARROW = ("function", "mode", "calls", "cover", "graphs", "sites", "again", "s")
+"""The same, where a terminal leaves names fewer columns than `_ENOUGH`."""
+_ENOUGH = 32
 _MOST_NAMES = 10
 
 
@@ -34,13 +37,13 @@ def render(summary: Summary, *, verbosity: int = 0, width: int = 100) -> list[Li
     summary : Summary
         What to say.
     verbosity : int, optional
-        Below 0 the totals and what needs attention; 0 a row for each function and mode with its
-        first reason; above 0 every site, every name and what the calls came to.
+        Below -1 the totals and what needs attention; from there on a row for each function and
+        mode with its first reason; above 0 every site, every name and what the calls came to.
     width : int, optional
         Longest line of the table.
     """
     lines: list[Line] = []
-    if verbosity >= 0:
+    if verbosity > -2:
         lines += _table(summary.rows, verbosity, width)
     return [*lines, *(Line(text) for text in notes(summary, verbosity=verbosity))]
 
@@ -63,18 +66,23 @@ def _below(row: Row, verbosity: int) -> Iterator[str]:
     if verbosity > 0:
         yield "    " + ", ".join(f"{outcome} {n}" for outcome, n in row.outcomes.items())
     for site in row.sites if verbosity > 0 else row.sites[:1]:
-        skipped = ", whole frame skipped" if site.skips_frame else ""
-        yield f"    {site.where}: {site.reason} ({_count(site.calls, 'call')}{skipped})"
+        marks = ", whole frame skipped" if site.skips_frame else ""
+        if site.only_raised:
+            marks += ", which raised" if site.calls == 1 else ", all of which raised"
+        yield f"    {site.where}: {site.reason} ({_count(site.calls, 'call')}{marks})"
 
 
 def _table(rows: Sequence[Row], verbosity: int, width: int) -> Iterator[Line]:
     if not rows:
         return
-    cells = [HEADINGS, *(_cells(row) for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(HEADINGS))]
-    name_width = max(12, min(widths[0], width - sum(widths[1:]) - 2 * (len(widths) - 1)))
+    numbers = [_cells(row) for row in rows]
+    widths, name_width = _widths([HEADINGS, *numbers], width)
+    cells = [HEADINGS, *numbers]
+    if name_width < min(widths[0], _ENOUGH):
+        cells = [_NARROW, *numbers]
+        widths, name_width = _widths(cells, width)
     for number, line in enumerate(cells):
-        name = line[0] if len(line[0]) <= name_width else "..." + line[0][3 - name_width :]
+        name = _fitted(line[0], name_width)
         rest = [
             cell.ljust(size) if i == 1 else cell.rjust(size)
             for i, (cell, size) in enumerate(zip(line[1:], widths[1:], strict=True), 1)
@@ -87,6 +95,23 @@ def _table(rows: Sequence[Row], verbosity: int, width: int) -> Iterator[Line]:
         colour = "green" if row.whole else "yellow" if row.coverage else "red"
         yield Line(text, (colour,))
         yield from (Line(below[:width], ("light",)) for below in _below(row, verbosity))
+
+
+def _widths(cells: Sequence[tuple[str, ...]], width: int) -> tuple[list[int], int]:
+    """Return the width of each column, and what a line of `width` leaves for the first."""
+    widths = [max(len(line[i]) for line in cells) for i in range(len(HEADINGS))]
+    return widths, max(12, min(widths[0], width - sum(widths[1:]) - 2 * (len(widths) - 1)))
+
+
+def _fitted(name: str, width: int) -> str:
+    """Return a name without the outer packages, where it is too long for its column."""
+    rest = name
+    while len(rest) > width - (3 if rest != name else 0):
+        _, dot, inner = rest.partition(".")
+        if not dot or ":" in rest.partition(".")[0]:  # only the function is left: its end
+            return "..." + name[3 - width :]
+        rest = inner
+    return name if rest == name else f"...{rest}"
 
 
 def notes(summary: Summary, *, verbosity: int = 0) -> Iterator[str]:

@@ -34,6 +34,11 @@ _ADVICE = (
         "a generator function: compile the function that consumes it",
     ),
     (
+        r"do not support aliasing",
+        "a loop or branch closes over two arrays that share memory (a view and its base): copy one "
+        "of them before it",
+    ),
+    (
         r"numpy function|NumPy",
         "NumPy is called on the way: use the array namespace of the input (`array_namespace(x)`)",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -207,7 +208,11 @@ class Attempt:
         failure: str | None = None,
     ) -> Call:
         owner, logs = self._owner, self._logs
-        sites = tuple(placed(site, owner.func, owner.name) for site in sites)
+        raised = int(outcome is Outcome.RAISED)
+        sites = tuple(
+            dataclasses.replace(placed(site, owner.func, owner.name), raised=raised)
+            for site in sites
+        )
         call = Call(
             name=owner.name,
             mode=owner.mode,

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA", "BreakSite", "FunctionRecord", "Outcome", "Record", "Specialisation"]
 
-SCHEMA = 1
-"""Version of the JSON form; `Record.from_json` refuses another."""
+SCHEMA = 2
+"""Version of the JSON form; `Record.from_json` also reads 1, which lacks `BreakSite.raised`."""
+_READ = (1, SCHEMA)
 
 T = TypeVar("T")
 
@@ -71,11 +72,18 @@ class BreakSite:
     """How many calls were charged with this site."""
     times: int = 1
     """How often the break happened, which a loop makes more than the number of calls."""
+    raised: int = 0
+    """How many of the calls raised in the end, as eager code does too."""
 
     @property
     def key(self) -> tuple[str, int, str]:
         """What makes two breaks the same site."""
         return self.file, self.line, self.reason
+
+    @property
+    def only_raised(self) -> bool:
+        """Whether no call that met the site has returned."""
+        return self.raised >= self.calls
 
     @property
     def where(self) -> str:
@@ -168,6 +176,7 @@ class FunctionRecord:
         lines = [f"{self.name} ({self.mode}): {outcomes}; {numbers}"]
         for site in self.breaks:
             calls = "1 call" if site.calls == 1 else f"{site.calls} calls"
+            calls += ", which raised" if site.only_raised else ""
             lines.append(f"  {site.where} in {site.function or '?'}: {site.reason} ({calls})")
         return "\n".join(lines)
 
@@ -246,7 +255,7 @@ class Record:
 
         Examples
         --------
-        >>> Record().breaks_in("mypkg")
+        >>> Record().breaks_in("torch")
         []
         """
         roots = _roots(package)
@@ -291,9 +300,10 @@ class Record:
             schema = data.pop("schema")
         except (ValueError, AttributeError, KeyError, TypeError):
             raise UsageError("not a fullgraph record: expected JSON with a 'schema'") from None
-        if schema != SCHEMA:
+        if schema not in _READ:
             raise UsageError(
-                f"the record has schema {schema!r}, and this version reads schema {SCHEMA}: "
+                f"the record has schema {schema!r}, and this version reads "
+                f"{_READ[0]} and {SCHEMA}: "
                 "record again, or use the version of fullgraph that wrote it"
             )
         try:
@@ -301,7 +311,7 @@ class Record:
             return cls(functions, tuple(data["unreached"]), data["torch"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(
-                f"not a fullgraph record of schema {SCHEMA}: {type(error).__name__}: {error}"
+                f"not a fullgraph record of schema {schema}: {type(error).__name__}: {error}"
             ) from error
 
 
@@ -323,6 +333,7 @@ def merge_sites(sites: Iterable[BreakSite]) -> tuple[BreakSite, ...]:
                 known,
                 calls=known.calls + site.calls,
                 times=known.times + site.times,
+                raised=known.raised + site.raised,
                 skips_frame=known.skips_frame or site.skips_frame,
                 callers=known.callers or site.callers,
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from fullgraph.errors import GradientRefusedError, UnsupportedBodyError
-from fullgraph.native.build import find_compiler
+from fullgraph.native.compiler import find_compiler
 from fullgraph.native.ir import Loop, Map, Nested, Node, format_loop
 from fullgraph.torch_loop._driver import TorchLoopDriver
 from fullgraph.torch_loop._native import NAME, NativeEngine, native_rules

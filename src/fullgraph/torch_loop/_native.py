@@ -19,8 +19,8 @@ from fullgraph.loops import LoopAdapter, _eager
 from fullgraph.loops._carry import split_result, strengthen, weak_leaves
 from fullgraph.loops._eager_torch import TorchOps, ops_for_this_call
 from fullgraph.loops._tree import flatten, unflatten
-from fullgraph.native.build import find_compiler, unsupported_platform
 from fullgraph.native.capture import mark
+from fullgraph.native.compiler import find_compiler, unsupported_platform
 from fullgraph.native.dispatch import RECOMPILE_LIMIT, Site, Specialisation
 from fullgraph.native.inductor import can_inline
 from fullgraph.torch_loop._driver import (

@@ -53,6 +53,43 @@ def test_wrong_type():
         pass
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("pytorch", "torch"),
+        ("Torch", "torch"),
+        ("array_api_compat.pytorch", "torch"),
+        ("torch.linalg", "torch"),
+        ("nunpy", "numpy"),
+        ("np", "numpy"),
+        ("jnp", "jax.numpy"),
+        ("jax.nunpy", "jax.numpy"),
+        ("array-api-strict", "array_api_strict"),
+    ],
+)
+def test_misspelt_names_are_refused(name, meant):
+    said = rf"no array has the namespace '{name}'.* never run. Did you mean '{meant}'\?"
+    with pytest.raises(ValueError, match=said):
+        register_loop_adapter(name, adapter(1))
+    for value in (adapter(1), None):
+        with pytest.raises(ValueError, match=said), use_loop_adapter(name, value):
+            pass
+
+
+@pytest.mark.parametrize("name", ["array_api_compat", "no_library_of_this_name"])
+def test_names_of_nothing_are_refused(name):
+    with pytest.raises(ValueError, match=r"would never run\. Known are numpy, torch, jax\.numpy"):
+        register_loop_adapter(name, adapter(1))
+
+
+def test_other_libraries_are_taken():
+    mine = types.ModuleType("my_arrays")
+    for namespace in ("json", mine):  # one that can be imported; one that is given
+        one = adapter(1)
+        with use_loop_adapter(namespace, one):
+            assert get_loop_adapter(namespace) is one
+
+
 def test_absent_is_none():
     assert get_loop_adapter("torch") is None
     assert get_loop_adapter(np) is None

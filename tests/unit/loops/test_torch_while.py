@@ -125,3 +125,14 @@ def test_other_threads_stay_plain_while_one_compiles():
         thread.join()
     assert results
     assert all(torch.equal(result, A + 1) for result in results)
+
+
+def views_closed_over(a):
+    first = a[:1]
+    return fullgraph.while_loop(lambda x: x.sum() < 20, lambda x: x + first + a, a)
+
+
+def test_what_shares_memory_and_is_closed_over_is_refused_with_the_way_out():
+    with pytest.raises(fullgraph.errors.FullGraphError, match="do not support aliasing") as caught:
+        check_compiled(views_closed_over, (A,))
+    assert "copy one of them before" in str(caught.value)

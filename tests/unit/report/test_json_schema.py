@@ -11,7 +11,7 @@ from made_records import function, record, site
 from fullgraph.report.json_schema import record_schema
 from fullgraph.testing import Outcome, Record
 
-PUBLISHED = Path(__file__).parents[3] / "docs" / "schema" / "record-1.json"
+PUBLISHED = Path(__file__).parents[3] / "docs" / "schema" / "record-2.json"
 TYPES = {
     "string": str,
     "integer": int,
@@ -91,7 +91,7 @@ def test_records_fit():
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda d: d.update(schema=2), "$.schema: not 1"),
+        (lambda d: d.update(schema=3), "$.schema: not 2"),
         (lambda d: d.update(other=2), "$: other is not known"),
         (lambda d: d.pop("torch"), "$: no torch"),
         (lambda d: d["functions"][0].update(mode="x"), "$.functions[0].mode: 'x' is not known"),

@@ -133,7 +133,9 @@ def test_all_and_nothing_are_never_rounded_to():
     assert "100 %" not in text
 
 
-@pytest.mark.parametrize(("verbosity", "rows", "reasons"), [(-1, 0, 0), (0, 1, 1), (1, 1, 2)])
+@pytest.mark.parametrize(
+    ("verbosity", "rows", "reasons"), [(-2, 0, 0), (-1, 1, 1), (0, 1, 1), (1, 1, 2)]
+)
 def test_verbosity(verbosity, rows, reasons):
     record = Record((function(breaks=(site(3), site(4))),))
     said = lines(summarise(record, limit=8), verbosity=verbosity)
@@ -148,7 +150,7 @@ def test_long_names_are_cut_at_their_front():
     name = "a_package." * 20 + "mod:f"
     said = lines(summarise(Record((function(name),)), limit=8), width=80)
     assert said[1].startswith("...")
-    assert "mod:f  compile" in said[1]
+    assert said[1].split()[0].endswith(".mod:f")
     assert len(said[1]) <= 80
 
 
@@ -175,3 +177,43 @@ def test_paths_start_at_their_import_root(tmp_path, monkeypatch):
     assert shorten("/env/lib/site-packages/pkg/a.py:3") == "pkg/a.py:3"
     assert shorten(f"{tmp_path}/tests/a.py:3") == "tests/a.py:3"
     assert shorten("/elsewhere/a.py:3") == "/elsewhere/a.py:3"
+
+
+@pytest.mark.parametrize(
+    ("width", "headings", "name"),
+    [
+        (160, "coverage", "scipy.stats._axis_nan_policy:variation"),
+        (98, "coverage", "...stats._axis_nan_policy:variation"),
+        (80, "cover ", "..._axis_nan_policy:variation"),
+        (70, "cover ", "..._policy:variation"),
+    ],
+)
+def test_names_keep_their_end_where_the_terminal_is_narrow(width, headings, name):
+    record = function("scipy.stats._axis_nan_policy:variation", calls={Outcome.GRAPH_RAN: 4})
+    table = lines(summarise(Record((record,)), limit=8), width=width)[:2]
+    assert headings in table[0]
+    assert table[1].startswith(name + " ")
+    assert all(len(line) <= width for line in table)
+
+
+@pytest.mark.parametrize(("verbosity", "rows"), [(1, True), (0, True), (-1, True), (-2, False)])
+def test_the_table_is_left_out_when_very_quiet(verbosity, rows):
+    said = lines(summarise(Record((function(),)), limit=8), verbosity=verbosity)
+    assert ("mod:f" in "".join(said)) is rows
+
+
+@pytest.mark.parametrize(
+    ("calls", "raised", "said"),
+    [
+        (1, 0, "(1 call)"),
+        (1, 1, "(1 call, which raised)"),
+        (3, 3, "(3 calls, all of which raised)"),
+        (3, 2, "(3 calls)"),
+    ],
+)
+def test_sites_that_only_raising_calls_met_are_marked(calls, raised, said):
+    record = function(
+        calls={Outcome.GRAPH_RAN: 4, Outcome.RAISED: 3}, breaks=(site(calls=calls, raised=raised),)
+    )
+    found = lines(summarise(Record((record,)), limit=8))
+    assert f"    mod.py:3: Data-dependent branching {said}" in found

@@ -141,6 +141,26 @@ def test_hook_is_taken_away_after_every_call():
     assert CatchErrorsWrapper.__call__ is before
 
 
+def test_sites_say_how_many_of_their_calls_raised():
+    def f(v):
+        if v.sum() > 0:
+            raise Own("mine")
+        return v + 1
+
+    call = compiled(f)
+    call(-x())
+    for _ in range(2):
+        with pytest.raises(Own):
+            call(x())
+    (site,) = [site for site in call.record.breaks if "branching" in site.reason]
+    assert (site.calls, site.raised, site.only_raised) == (3, 2, False)
+    fresh = compiled(f)
+    with pytest.raises(Own):
+        fresh(x())
+    assert all(site.only_raised for site in fresh.record.breaks)
+    assert ", which raised" in str(fresh.record)
+
+
 # --- What an operator raises when a graph runs: outside of the `try` around it in the source ---
 
 

@@ -78,6 +78,7 @@ def test_recompiles():
         ("call to warnings.warn", "a warning is emitted"),
         ("Failed to trace builtin operator `print`", "output is written"),
         ("Attempt to trace generator", "compile the function that consumes it"),
+        ("Higher order ops do not support aliasing", "copy one of them before"),
         ("numpy function cannot be traced", "array namespace"),
         ("recompile limit exceeded", "raise recompile_limit"),
         ("Observed exception", "check the arguments"),

@@ -39,7 +39,15 @@ def test_json_round_trip():
     assert again.functions[0].calls[Outcome.GRAPH_RAN] == 3
     assert type(again.functions[0].mode) is Mode
     assert Record.from_json(record.to_json(indent=1)) == record
-    assert json.loads(record.to_json())["schema"] == 1
+    assert json.loads(record.to_json())["schema"] == 2
+
+
+def test_records_of_schema_1_are_read():
+    data = json.loads(Record((function(),)).to_json())
+    data["schema"] = 1
+    for site in data["functions"][0]["breaks"]:
+        del site["raised"]
+    assert Record.from_json(json.dumps(data)) == Record((function(),))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +57,7 @@ def test_json_round_trip():
         ("[]", "not a fullgraph record"),
         ("3", "not a fullgraph record"),
         ("{}", "not a fullgraph record"),
-        ('{"schema": 99}', "has schema 99, and this version reads schema 1: record again"),
+        ('{"schema": 99}', "has schema 99, and this version reads 1 and 2: record again"),
         ('{"schema": 1}', "not a fullgraph record of schema 1: KeyError: 'functions'"),
         ('{"schema": 1, "functions": [{}], "unreached": [], "torch": ""}', "of schema 1: KeyError"),
         ('{"schema": 1, "functions": [3], "unreached": [], "torch": ""}', "of schema 1: "),

@@ -23,7 +23,9 @@ _UNARY_MATH = (
     *("neg", "abs", "sign", "floor", "ceil", "trunc", "round"),
     *("bitwise_not", "logical_not"),
 )
-_SAME_NAME_BINARY = ("maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign")
+_SAME_NAME_BINARY = (
+    *("maximum", "minimum", "fmax", "fmin", "atan2", "hypot", "copysign", "nextafter"),
+)
 _SPACES = ("aten", "prims")  # torch's reference decompositions end in the second
 _COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 
