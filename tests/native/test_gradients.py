@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fullgraph.errors import GradientRefusedError
+from fullgraph.errors import GradientRefusedError, LoopTypeError, UsageError
 
 
 def leaf(*shape, seed=0, dtype=torch.float64, grad=True):
@@ -87,3 +87,45 @@ def test_results_require_grad_as_in_the_plain_loop(native):
     found, expected = native.run(body, init, xs), native.plain(body, init, xs)
     flags = [[t.requires_grad for t in (*r[0], *r[1])] for r in (found, expected)]
     assert flags[0] == flags[1]
+
+
+# --- checkpoint ---
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("every", [None, 1, 3, 50])
+def test_checkpointing_gives_the_same_gradients(native, form, every, reverse):
+    weight, matrix = leaf(4), leaf(4, 4, seed=5)
+
+    def body(c, x):
+        a, k = c
+        n = torch.tanh(matrix @ a + torch.sin(a * weight) + x)
+        return (n, k + 1), (a * k, n.sum())
+
+    init, xs = (leaf(4, seed=1), torch.tensor(0)), leaf(11, 4, seed=2)
+    plain = native.gradients(body, init, xs, closed=[weight, matrix], reverse=reverse)
+    kept = native.adapter.checkpoint(body, every=every)
+    found = native.gradients(kept, init, xs, closed=[weight, matrix], reverse=reverse)
+    assert all(torch.allclose(a, b, rtol=1e-14) for a, b in zip(plain, found, strict=True))
+    assert native.compiled == 1
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+def test_checkpointing_few_steps(native, steps):
+    weight = leaf(3)
+    body = native.adapter.checkpoint(lambda c, x: (torch.sin(c * weight) + x, c * c))
+    native.gradients(body, leaf(3, seed=1), leaf(steps, 3), closed=[weight])
+
+
+def test_checkpointed_bodies_are_bodies_everywhere(native):
+    body = native.adapter.checkpoint(lambda c, x: (c + x, c))
+    assert native.plain(body, torch.zeros(2), torch.ones(3, 2))[0].tolist() == [3.0, 3.0]
+    native.check(body, torch.zeros(2), torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("every", [0, -1, True, 2.0])
+def test_checkpoint_says_what_it_takes(native, every):
+    with pytest.raises(UsageError, match="every must be an int"):
+        native.adapter.checkpoint(lambda c, x: (c, x), every=every)
+    with pytest.raises(LoopTypeError, match="checkpoint takes a loop body"):
+        native.adapter.checkpoint(3)

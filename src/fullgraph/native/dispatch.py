@@ -72,7 +72,7 @@ class _Invocation(threading.local):
 
     xs: Sequence[torch.Tensor] = ()
     steps: int = 0
-    reverse: bool = False
+    direction: tuple[bool, int] = (False, 0)  # reverse, and how many steps a segment has
     ran: Specialisation | None = None
     results: Sequence[torch.Tensor] = ()
 
@@ -118,6 +118,7 @@ class Specialisation:
         """Run the loop on the arguments of the captured graph, as Dynamo's bytecode calls it."""
         captured = self.captured
         _invocation.ran = self
+        reverse, segment = _invocation.direction
         if self.gradient is not None:
             loops, activity = self.gradient
             results = differentiable_run(
@@ -129,7 +130,8 @@ class Specialisation:
                     [args[i] for i in loops.joint.const_places],
                 ),
                 _invocation.steps,
-                reverse=_invocation.reverse,
+                reverse=reverse,
+                segment=segment,
             )
             return [results[i] for i in captured.outputs]
         results = self.compiled(
@@ -140,7 +142,7 @@ class Specialisation:
                 *captured.constants,
             ],
             _invocation.steps,
-            reverse=_invocation.reverse,
+            reverse=reverse,
             threads=self.threads,
         )
         _invocation.results = results
@@ -209,7 +211,15 @@ class Site:
         self._ran: dict[int, tuple[types.CodeType, Direct, int]] = {}
 
     def try_call(
-        self, body: Any, init: Any, x: Any, xs: Sequence[torch.Tensor], steps: int, *, reverse: bool
+        self,
+        body: Any,
+        init: Any,
+        x: Any,
+        xs: Sequence[torch.Tensor],
+        steps: int,
+        *,
+        reverse: bool,
+        segment: int = 0,
     ) -> Results | None:
         """Run a loop that was captured before, if the guards of one hold; else return None."""
         if not self.fast:
@@ -224,11 +234,20 @@ class Site:
                 order = (steps - 1, -1) if reverse else (0, 1)
                 return known[1](frame, self._globals, xs, steps, *order)
             function = types.FunctionType(code, self._globals)
-            return self._run(function, (body, init, x), xs, steps, reverse=reverse, code=code)
+            direction = (reverse, segment)
+            return self._run(function, (body, init, x), xs, steps, direction, code=code)
         return None
 
     def call(
-        self, body: Any, init: Any, x: Any, xs: Sequence[torch.Tensor], steps: int, *, reverse: bool
+        self,
+        body: Any,
+        init: Any,
+        x: Any,
+        xs: Sequence[torch.Tensor],
+        steps: int,
+        *,
+        reverse: bool,
+        segment: int = 0,
     ) -> Results:
         """Run a loop, captured now if need be.
 
@@ -243,7 +262,7 @@ class Site:
             with torch._dynamo.config.patch(  # noqa: SLF001
                 specialize_float=True, recompile_limit=RECOMPILE_LIMIT, suppress_errors=False
             ):
-                return self._run(self._slow, (body, init, x), xs, steps, reverse=reverse)
+                return self._run(self._slow, (body, init, x), xs, steps, (reverse, segment))
         finally:
             CAPTURING.active = outer
 
@@ -253,19 +272,19 @@ class Site:
         args: tuple[Any, Any, Any],
         xs: Sequence[torch.Tensor],
         steps: int,
+        direction: tuple[bool, int],
         *,
-        reverse: bool,
         code: types.CodeType | None = None,
     ) -> Results:
         """Call what Dynamo made, and learn from the first run how to do without."""
-        outer = (_invocation.xs, _invocation.steps, _invocation.reverse)
-        _invocation.xs, _invocation.steps, _invocation.reverse = xs, steps, reverse
+        outer = (_invocation.xs, _invocation.steps, _invocation.direction)
+        _invocation.xs, _invocation.steps, _invocation.direction = xs, steps, direction
         _invocation.ran = None
         try:
             results = function(*args)
             ran = _last_ran()
         finally:
-            _invocation.xs, _invocation.steps, _invocation.reverse = outer
+            _invocation.xs, _invocation.steps, _invocation.direction = outer
         if code is not None and ran is not None and ran.direct is None:
             direct = ran.learn(results)
             if direct is not None:

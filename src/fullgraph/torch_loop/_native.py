@@ -22,7 +22,9 @@ from fullgraph.loops._tree import flatten, unflatten
 from fullgraph.native.capture import mark
 from fullgraph.native.compiler import find_compiler, unsupported_platform
 from fullgraph.native.dispatch import RECOMPILE_LIMIT, Site, Specialisation
+from fullgraph.native.gradient.checkpoint import segment_length
 from fullgraph.native.inductor import can_inline
+from fullgraph.torch_loop._checkpoint import checkpoint
 from fullgraph.torch_loop._driver import (
     CarryChangedError,
     FlatScan,
@@ -67,7 +69,7 @@ def native_adapter(
     engine = NativeEngine(rules, threads, vector_math)
     driver = TorchLoopDriver(rules, engine)
     scan = with_fallback(driver.scan) if fallback == "eager" else driver.scan
-    return LoopAdapter(scan=short_way(engine, scan))
+    return LoopAdapter(scan=short_way(engine, scan), checkpoint=checkpoint)
 
 
 def native_rules(max_steps: int | None, max_elements: int | None) -> Rules:
@@ -112,13 +114,15 @@ class NativeEngine:
         init, x = self._arguments(call)
         site = self.site(call.body)
         run = (call.body, init, x, [leaf.resolve_neg() for leaf in call.xs], call.length)
-        results = site.try_call(*run, reverse=call.reverse)
+        around = call.checkpointed
+        segment = 0 if around is None else segment_length(call.length, around.every)
+        results = site.try_call(*run, reverse=call.reverse, segment=segment)
         if results is None:
             if not rehearsed:
                 raise NeedsRehearsal
             try:
                 with quiet_compilation():
-                    results = site.call(*run, reverse=call.reverse)
+                    results = site.call(*run, reverse=call.reverse, segment=segment)
             except Exception as error:
                 reason = _reason(error)
                 if reason is error:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fullgraph.errors import GradientRefusedError
-from fullgraph.native.gradient.loops import GradientLoops, Saved
+from fullgraph.native.gradient import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fullgraph.native.gradient.joint import Activity
+    from fullgraph.native.gradient.loops import GradientLoops
 
 __all__ = ["differentiable_run"]
 
@@ -26,6 +27,7 @@ class _Run:
     activity: Activity
     steps: int
     reverse: bool
+    segment: int
 
 
 def differentiable_run(
@@ -35,6 +37,7 @@ def differentiable_run(
     steps: int,
     *,
     reverse: bool,
+    segment: int = 0,
 ) -> list[torch.Tensor]:
     """Run a loop whose results carry a gradient; return its final carry and ys.
 
@@ -46,8 +49,10 @@ def differentiable_run(
         Which results carry it.
     tensors : tuple of three sequences
         init, xs, closed-over tensors of the joint step.
+    segment : int
+        Save the carry every so many steps only, and compute the rest again; 0: save all of it.
     """
-    run = _Run(loops, activity, steps, reverse)
+    run = _Run(loops, activity, steps, reverse, segment)
     init, xs, consts = tensors
     return list(_Loop.apply(run, *init, *xs, *consts))
 
@@ -59,10 +64,14 @@ class _Loop(torch.autograd.Function):
     def forward(ctx: Any, run: _Run, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         joint = run.loops.joint
         n, m = len(joint.carry), len(joint.xs)
-        results, saved = run.loops.run_forward(
-            tensors[:n], tensors[n : n + m], tensors[n + m :], run.steps, reverse=run.reverse
-        )
-        ctx.run, ctx.sources, ctx.inputs = run, saved.sources, len(tensors)
+        init, xs, consts = tensors[:n], tensors[n : n + m], tensors[n + m :]
+        if run.segment:
+            segments = checkpoint.Segments(run.steps, run.segment, run.reverse)
+            results, saved = checkpoint.run_forward(run.loops, init, xs, consts, segments)
+        else:
+            results, saved = run.loops.run_forward(init, xs, consts, run.steps, reverse=run.reverse)
+        run.loops.last_saved = run.steps, saved.own_bytes
+        ctx.run, ctx.saved = run, replace(saved, tensors=())
         ctx.save_for_backward(*saved.tensors)
         flows = (*run.activity.new, *run.activity.ys)
         ctx.mark_non_differentiable(
@@ -76,13 +85,16 @@ class _Loop(torch.autograd.Function):
         run: _Run = ctx.run
         n = len(run.loops.joint.carry)
         tensors = ctx.saved_tensors
-        saved = Saved(run.steps, run.reverse, ctx.sources, tensors)
+        saved = replace(ctx.saved, tensors=tensors)
         with torch.no_grad():
-            init, xs, consts = run.loops.run_backward(saved, cotangents[:n], cotangents[n:])
-        found = [*init, *xs, *consts]
+            if run.segment:
+                found = checkpoint.run_backward(run.loops, saved, cotangents[:n], cotangents[n:])
+            else:
+                found = run.loops.run_backward(saved, cotangents[:n], cotangents[n:])
+        gradients = [g for group in found for g in group]
         if torch.is_grad_enabled():  # create_graph=True
-            found = _refusing_more(found, [*tensors, *cotangents])
-        return None, *found
+            gradients = _refusing_more(gradients, [*tensors, *cotangents])
+        return None, *gradients
 
 
 def _refusing_more(

@@ -16,16 +16,22 @@ from fullgraph.native.gradient.split import (
     Source,
     split_backward,
     split_forward,
+    split_plain,
+    split_replay,
 )
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.runtime import CompiledLoop, compile_loop, stacked_rows, torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fullgraph.native.gradient.joint import Joint
+    from fullgraph.native.ir import Node
 
-__all__ = ["GradientLoops", "Saved"]
+__all__ = ["GradientLoops", "Gradients", "Saved", "dense"]
+
+# Of init, xs and the closed-over tensors of the joint step.
+Gradients = tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]
 
 # Kinds of cotangents are compiled apart; after so many of them, cotangents are written out as rows.
 MOST_VARIANTS: Final = 8
@@ -42,14 +48,20 @@ class Saved:
     sources : tuple of Source
         What `tensors` are.
     tensors : tuple of Tensor
-        Rows of ys, the carry of every step (one row more than steps), rows of xs, closed-over
-        tensors.
+        Rows of ys, the carry of every step (one row more than steps) or of every segment, rows of
+        xs, closed-over tensors.
+    own_bytes : int
+        What is there for the backward only: not arguments and results of the loop.
+    segment : int
+        Steps of a segment, 0 where nothing is computed again.
     """
 
     steps: int
     reverse: bool
     sources: tuple[Source, ...]
     tensors: tuple[torch.Tensor, ...]
+    own_bytes: int
+    segment: int = 0
 
 
 @dataclass(eq=False)
@@ -63,11 +75,14 @@ class GradientLoops:
     vector_math : str
     threads : int
         As for the adapter.
+    last_saved : (int, int)
+        Steps of the latest forward run, and the bytes it left for the backward.
     """
 
     joint: Joint
     vector_math: str = "sleef"
     threads: int = 1
+    last_saved: tuple[int, int] = (0, 0)
     forward: Forward = field(init=False)
     forward_compiled: CompiledLoop = field(init=False)
     variants: dict[tuple[CotangentKind, ...], tuple[Backward, CompiledLoop]] = field(
@@ -85,6 +100,7 @@ class GradientLoops:
         whole = split_backward(self.joint, self.forward, self._rows_only(), self.threads)
         self.needed = tuple(s for s in (*whole.rows, *whole.consts) if s.kind != "ct")
         self._lock = threading.Lock()
+        self._others: dict[str, tuple[Forward, CompiledLoop]] = {}
 
     def _rows_only(self) -> tuple[CotangentKind, ...]:
         return tuple("rows" if ct is not None else "zero" for ct in self.joint.ct_ys)
@@ -108,6 +124,11 @@ class GradientLoops:
             All closed-over tensors of the joint step.
         """
         loop, n = self.forward.loop, len(self.joint.carry)
+        self.forward_compiled.check_memory(
+            steps,
+            "the ys and the rows that are saved for the backward",
+            "give the body to the adapter's checkpoint, or return less from it",
+        )
         every = [*consts, *self.joint.constants]
         kept = len(self.forward.saved)
         carried = {
@@ -137,7 +158,10 @@ class GradientLoops:
             dict.fromkeys(Source("carry", s.index) if s.kind == "next" else s for s in self.needed)
         )
         tensors = tuple(places[s.kind][s.index] for s in sources)  # type: ignore[index]
-        return results[: n + len(self.joint.ys)], Saved(steps, reverse, sources, tensors)
+        ys = len(self.joint.ys)
+        own = (*results[n + ys :], *carried.values())[: kept - ys + len(carried)]
+        size = sum(t.numel() * t.element_size() for t in own)
+        return results[: n + ys], Saved(steps, reverse, sources, tensors, size)
 
     @staticmethod
     def _carry_rows(leaf: torch.Tensor, steps: int, *, reverse: bool) -> torch.Tensor:
@@ -146,6 +170,24 @@ class GradientLoops:
         rows = stacked_rows(steps + 1, tuple(leaf.shape), strides, leaf.dtype)
         rows[steps if reverse else 0].copy_(leaf)
         return rows
+
+    def plain(self) -> tuple[Forward, CompiledLoop]:
+        """Return the loop that saves nothing, compiled now if need be."""
+        return self._other("plain", lambda: split_plain(self.joint))
+
+    def replay(self) -> tuple[Forward, CompiledLoop]:
+        """Return the loop that saves and gives no ys, compiled now if need be."""
+        return self._other("replay", lambda: split_replay(self.joint, self.forward))
+
+    def _other(self, name: str, make: Callable[[], Forward]) -> tuple[Forward, CompiledLoop]:
+        with self._lock:
+            found = self._others.get(name)
+            if found is None:
+                forward = make()
+                plan = make_plan(forward.loop, threads=self.threads)
+                compiled = compile_loop(forward.loop, plan, vector_math=self.vector_math)
+                found = self._others[name] = forward, compiled
+        return found
 
     def variant(self, kinds: tuple[CotangentKind, ...]) -> tuple[Backward, CompiledLoop]:
         """Return the backward loop for these kinds of cotangents, compiled now if need be."""
@@ -166,9 +208,9 @@ class GradientLoops:
         saved: Saved,
         ct_carry: Sequence[torch.Tensor | None],
         ct_ys: Sequence[torch.Tensor | None],
-    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]:
+    ) -> Gradients:
         """Return the gradients of init, xs and the closed-over tensors of the joint step."""
-        kinds, given = self._cotangents(ct_ys, saved.steps)
+        kinds, given = self.cotangents(ct_ys, saved.steps)
         backward, compiled = self.variant(kinds)
         held = dict(zip(saved.sources, saved.tensors, strict=True))
 
@@ -181,19 +223,27 @@ class GradientLoops:
                 return _after(held[Source("carry", source.index)], reverse=saved.reverse)
             return held[source]
 
-        begin = [_or_zeros(ct_carry[i], self.joint.carry[i]) for i in backward.carry]
-        begin += [_or_zeros(None, total.step) for _, total in backward.totals]
         results = compiled(
-            [*begin, *map(tensor, backward.rows), *map(tensor, backward.consts)],
+            [
+                *self.beginning(backward, ct_carry),
+                *map(tensor, backward.rows),
+                *map(tensor, backward.consts),
+            ],
             saved.steps,
             reverse=not saved.reverse,
             threads=self.threads,
         )
-        return self._gradients(backward, results)
+        return self.gradients(backward, results)
 
-    def _gradients(
-        self, backward: Backward, results: list[torch.Tensor]
-    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]:
+    def beginning(
+        self, backward: Backward, ct_carry: Sequence[torch.Tensor | None]
+    ) -> list[torch.Tensor]:
+        """Return the carry with which the backward loop begins, in dense memory."""
+        begin = [_or_zeros(ct_carry[i], self.joint.carry[i]) for i in backward.carry]
+        return begin + [_or_zeros(None, total.step) for _, total in backward.totals]
+
+    def gradients(self, backward: Backward, results: list[torch.Tensor]) -> Gradients:
+        """Return the gradients that the results of the backward loop stand for."""
         joint, n = self.joint, len(backward.carry)
         init: list[torch.Tensor | None] = [None] * len(joint.carry)
         xs: list[torch.Tensor | None] = [None] * len(joint.xs)
@@ -214,7 +264,7 @@ class GradientLoops:
                 consts[place[argument]] = torch.zeros(leaf.shape, dtype=torch_dtype(leaf.dtype))
         return init, xs, consts
 
-    def _cotangents(
+    def cotangents(
         self, ct_ys: Sequence[torch.Tensor | None], steps: int
     ) -> tuple[tuple[CotangentKind, ...], dict[int, torch.Tensor]]:
         """Return of what kind the cotangents of ys are, and what is passed for them."""
@@ -250,7 +300,12 @@ def _after(rows: torch.Tensor, *, reverse: bool) -> torch.Tensor:
     return rows[:-1] if reverse else rows[1:]
 
 
-def _or_zeros(tensor: torch.Tensor | None, like: object) -> torch.Tensor:
+def _or_zeros(tensor: torch.Tensor | None, like: Node) -> torch.Tensor:
     if tensor is not None:
-        return tensor
-    return torch.zeros(like.shape, dtype=torch_dtype(like.dtype))  # type: ignore[attr-defined]
+        return dense(tensor)
+    return torch.zeros(like.shape, dtype=torch_dtype(like.dtype))
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in row-major memory, itself if it is."""
+    return tensor if tensor.is_contiguous() else tensor.contiguous()

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 
     from fullgraph.native.gradient.joint import Joint
 
-__all__ = ["Backward", "CotangentKind", "Forward", "Source", "split_backward", "split_forward"]
+__all__ = [
+    "Backward",
+    "CotangentKind",
+    "Forward",
+    "Source",
+    "split_backward",
+    "split_forward",
+    "split_plain",
+    "split_replay",
+]
 
 # What a cotangent of ys is: rows of its own, one number everywhere, or absent.
 CotangentKind = Literal["rows", "number", "zero"]
@@ -108,6 +117,23 @@ def split_forward(joint: Joint) -> Forward:
         and (before in reached or (after in reached and after in results and after not in saved))
     )
     ys = (*joint.ys, *extra)
+    return _forward(joint, ys, ys, carries)
+
+
+def split_plain(joint: Joint) -> Forward:
+    """Return the forward loop that saves nothing."""
+    return _forward(joint, joint.ys, (), ())
+
+
+def split_replay(joint: Joint, forward: Forward) -> Forward:
+    """Return the forward loop that saves what `forward` does, and gives no ys."""
+    return _forward(joint, forward.saved[len(joint.ys) :], forward.saved, forward.carries)
+
+
+def _forward(
+    joint: Joint, ys: tuple[Node, ...], saved: tuple[Node, ...], carries: tuple[int, ...]
+) -> Forward:
+    """Return the step as a loop with these ys, followed by the new carry where it is saved."""
     used = [c for c in joint.consts if c in set(topological((*joint.new, *ys)))]
     inputs = _Inputs()
     for c in joint.carry:
@@ -119,7 +145,7 @@ def split_forward(joint: Joint) -> Forward:
     # In one go, so that what results share is computed once.
     made = substitute((*joint.new, *ys, *(joint.new[i] for i in carries)), inputs.replaced)
     loop = inputs.loop(made[: len(joint.new)], made[len(joint.new) :])
-    return Forward(loop, tuple(c.index for c in used), ys, carries)
+    return Forward(loop, tuple(c.index for c in used), saved, carries)
 
 
 def split_backward(
