@@ -72,7 +72,7 @@ class _Invocation(threading.local):
 
     xs: Sequence[torch.Tensor] = ()
     steps: int = 0
-    direction: tuple[bool, int] = (False, 0)  # reverse, and how many steps a segment has
+    direction: tuple[bool, int] = (False, 0)  # reverse, and steps of a segment
     ran: Specialisation | None = None
     results: Sequence[torch.Tensor] = ()
 

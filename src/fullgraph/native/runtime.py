@@ -140,7 +140,8 @@ class CompiledLoop:
         # Steps that one call may do without a look at the clock.
         work = FIRST_SLICE_WORK // self.plan.work
         self._small = work
-        self._alone = self.program.blocks == 1
+        self._blocks = self.program.blocks
+        self._alone = self._blocks == 1
 
     def __call__(
         self,
@@ -227,9 +228,13 @@ class CompiledLoop:
             Step ``t`` reads and writes row ``order[0] + order[1] * t``.
         """
         begin, end = steps
+        if end - begin <= self._small and not self.program.scratch:
+            pack = self._pack(*before, *rest, *after, *ys, begin, end, *order, 0, self._blocks, 0)
+            if status := self._function(pack):
+                _raise_status(status)
+            return
         scratch = self._scratch()
         heap = 0 if scratch is None else scratch.data_ptr()
-        blocks = self.program.blocks
         cuts = range(begin, end, max(1, self._small)) if end - begin > self._small else (begin,)
         spare = [] if len(cuts) == 1 else [empty_strided(*spec) for spec in self._carry]
         other = [t.data_ptr() for t in spare]
@@ -237,7 +242,7 @@ class CompiledLoop:
             until = end if i + 1 == len(cuts) else cuts[i + 1]
             target = after if (len(cuts) - i) % 2 else other
             status = self._function(
-                self._pack(*before, *rest, *target, *ys, cut, until, *order, 0, blocks, heap)
+                self._pack(*before, *rest, *target, *ys, cut, until, *order, 0, self._blocks, heap)
             )
             if status:
                 _raise_status(status)

@@ -22,7 +22,6 @@ from fullgraph.loops._tree import flatten, unflatten
 from fullgraph.native.capture import mark
 from fullgraph.native.compiler import find_compiler, unsupported_platform
 from fullgraph.native.dispatch import RECOMPILE_LIMIT, Site, Specialisation
-from fullgraph.native.gradient.checkpoint import segment_length
 from fullgraph.native.inductor import can_inline
 from fullgraph.torch_loop._checkpoint import checkpoint
 from fullgraph.torch_loop._driver import (
@@ -115,7 +114,7 @@ class NativeEngine:
         site = self.site(call.body)
         run = (call.body, init, x, [leaf.resolve_neg() for leaf in call.xs], call.length)
         around = call.checkpointed
-        segment = 0 if around is None else segment_length(call.length, around.every)
+        segment = 0 if around is None else around.every or -1
         results = site.try_call(*run, reverse=call.reverse, segment=segment)
         if results is None:
             if not rehearsed:

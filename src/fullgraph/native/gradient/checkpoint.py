@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -21,7 +21,7 @@ from fullgraph.native.gradient.split import Source
 from fullgraph.native.runtime import stacked_rows, torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fullgraph.native.gradient.loops import GradientLoops
     from fullgraph.native.ir import Node
@@ -29,12 +29,26 @@ if TYPE_CHECKING:
 __all__ = ["Segments", "run_backward", "run_forward", "segment_length"]
 
 
-def segment_length(steps: int, every: int | None) -> int:
-    """Return how many steps a segment has; about the square root where none is asked for.
+LEAST_WORK: Final = 100_000  # additions of a segment; shorter ones cost more to start than to run
+FEWEST: Final = 25  # segments that a loop is cut into, however short they get
 
-    Without steps there is nothing to cut: 0.
+
+def segment_length(steps: int, every: int | None, work: int = LEAST_WORK) -> int:
+    """Return how many steps a segment has.
+
+    Parameters
+    ----------
+    steps : int
+        Of the loop. Without steps there is nothing to cut: 0.
+    every : int, optional
+        What was asked for.
+    work : int
+        Additions of a step. About the square root of `steps` takes least memory; where steps are
+        so small that segments would take longer to start than to run, segments are longer.
     """
-    return min(steps, every or math.isqrt(max(steps - 1, 0)) + 1)
+    root = math.isqrt(max(steps - 1, 0)) + 1
+    longer = min(-(-steps // FEWEST), LEAST_WORK // max(work, 1))
+    return min(steps, every or max(root, longer))
 
 
 @dataclass(frozen=True)
@@ -58,11 +72,6 @@ class Segments:
     def bounds(self, number: int) -> tuple[int, int]:
         """Return the first step of a segment, and that of the next."""
         return number * self.length, min(self.steps, (number + 1) * self.length)
-
-    def lowest_row(self, number: int) -> int:
-        """Return the lowest row that a segment reads."""
-        begin, end = self.bounds(number)
-        return self.steps - end if self.reverse else begin
 
 
 def _rows(node: Node, count: int) -> torch.Tensor:
@@ -92,12 +101,12 @@ def run_forward(
     for rows, result, leaf in zip(starts, final, init, strict=True):
         (rows[0] if segments.count else result).copy_(leaf)
     rest = [t.data_ptr() for t in (*xs, *(every[i] for i in forward.consts))]
-    places = [(t.data_ptr(), _bytes(leaf)) for t, leaf in zip(starts, joint.carry, strict=True)]
+    places = [(t.data_ptr(), -_bytes(leaf)) for t, leaf in zip(starts, joint.carry, strict=True)]
     last = [t.data_ptr() for t in final]
     targets = [y.data_ptr() for y in ys]
     for number in range(segments.count):
-        before = [place + number * size for place, size in places]
-        after = [p + size for p, (_, size) in zip(before, places, strict=True)]
+        before = _at(places, number)
+        after = _at(places, number + 1)
         compiled.run_steps(
             before,
             rest,
@@ -125,59 +134,40 @@ def _again(loops: GradientLoops) -> list[Node]:
     return [*forward.saved[len(joint.ys) :], *(joint.carry[i] for i in forward.carries)]
 
 
-@dataclass
+# Where row 0 of a tensor would be if its first row were row `low`: base - low * bytes of a row.
+_Place = tuple[int, int]
+
+
+def _at(places: list[_Place], low: int) -> list[int]:
+    return [base - low * size for base, size in places]
+
+
 class _Replay:
     """The memory that all segments share, and where a segment's rows are in it."""
 
-    loops: GradientLoops
-    segments: Segments
-
-    def __post_init__(self) -> None:
-        joint, forward = self.loops.joint, self.loops.forward
-        length = self.segments.length
-        self.saved = [_rows(n, length) for n in forward.saved[len(joint.ys) :]]
-        self.carries = [_rows(joint.carry[i], length + 1) for i in forward.carries]
-        self.end = [_rows(leaf, 1) for leaf in joint.carry]
-        self.place = {i: k for k, i in enumerate(forward.carries)}
-
-    def addresses(self, number: int) -> dict[Source, int]:
-        """Return where row 0 would be, for all rows of a segment that are computed again."""
-        low, reverse = self.segments.lowest_row(number), self.segments.reverse
-        ys = len(self.loops.joint.ys)
-        found: dict[Source, int] = {}
-        for j, (tensor, node) in enumerate(
-            zip(self.saved, self.loops.forward.saved[ys:], strict=True)
-        ):
-            found[Source("y", ys + j)] = tensor.data_ptr() - low * _bytes(node)
-        for i, k in self.place.items():
-            size = _bytes(self.loops.joint.carry[i])
-            base = self.carries[k].data_ptr() - low * size
-            found[Source("carry", i)] = base + (size if reverse else 0)
-            found[Source("next", i)] = base + (0 if reverse else size)
-        return found
-
-    def fill(self, number: int, starts: list[int], rest: list[int]) -> dict[Source, int]:
-        """Run a segment forward, saving; return where its rows are."""
-        joint, forward = self.loops.joint, self.loops.forward
-        _, compiled = self.loops.replay()
-        begin, end = self.segments.bounds(number)
-        found = self.addresses(number)
-        for i, k in self.place.items():
-            size = _bytes(joint.carry[i])
-            first = (end - begin) * size if self.segments.reverse else 0
-            ctypes.memmove(self.carries[k].data_ptr() + first, starts[i], size)
-        ys = len(joint.ys)
-        targets = [found[Source("y", ys + j)] for j in range(len(self.saved))]
-        targets += [found[Source("next", i)] for i in forward.carries]
-        compiled.run_steps(
-            starts,
-            rest,
-            [t.data_ptr() for t in self.end],
-            targets,
-            (begin, end),
-            self.segments.order,
-        )
-        return found
+    def __init__(self, loops: GradientLoops, segments: Segments) -> None:
+        joint, forward = loops.joint, loops.forward
+        length, ys = segments.length, len(joint.ys)
+        again = forward.saved[ys:]
+        saved = [_rows(n, length) for n in again]
+        carries = [_rows(joint.carry[i], length + 1) for i in forward.carries]
+        end = [_rows(leaf, 1) for leaf in joint.carry]
+        self.memory = (saved, carries, end)
+        self.end = [t.data_ptr() for t in end]
+        self.places: dict[Source, _Place] = {
+            Source("y", ys + j): (t.data_ptr(), _bytes(n))
+            for j, (t, n) in enumerate(zip(saved, again, strict=True))
+        }
+        # Into which row the carry at the start of a segment goes: (leaf, memory, bytes).
+        self.first: list[tuple[int, int, int]] = []
+        for i, rows in zip(forward.carries, carries, strict=True):
+            size, base = _bytes(joint.carry[i]), rows.data_ptr()
+            before, after = (base + size, base) if segments.reverse else (base, base + size)
+            self.places[Source("carry", i)] = before, size
+            self.places[Source("next", i)] = after, size
+            self.first.append((i, base, size))
+        self.targets = [self.places[Source("y", ys + j)] for j in range(len(saved))]
+        self.targets += [self.places[Source("next", i)] for i in forward.carries]
 
 
 def run_backward(
@@ -187,39 +177,69 @@ def run_backward(
     ct_ys: Sequence[torch.Tensor | None],
 ) -> Gradients:
     """Return the gradients, going back segment by segment."""
-    joint = loops.joint
-    segments = Segments(saved.steps, saved.segment, saved.reverse)
-    kinds, given = loops.cotangents(ct_ys, saved.steps)
+    joint, steps, reverse = loops.joint, saved.steps, saved.reverse
+    segments = Segments(steps, saved.segment, reverse)
+    kinds, given = loops.cotangents(ct_ys, steps)
     backward, compiled = loops.variant(kinds)
-    compiled.check_memory(saved.steps, "the gradients of xs")
+    compiled.check_memory(steps, "the gradients of xs")
     held = dict(zip(saved.sources, saved.tensors, strict=True))
-    cts = {j: dense(t) for j, t in given.items()}
-    starts = [held[Source("carry", leaf.index)] for leaf in joint.carry]
+    starts = [held.pop(Source("carry", leaf.index)) for leaf in joint.carry]
+    cts = {Source("ct", j): dense(t) for j, t in given.items()}
+    init = {Source("init", leaf.index): t[0] for leaf, t in zip(joint.carry, starts, strict=True)}
+    replay = _Replay(loops, segments)
+    there = {s: (t.data_ptr(), 0) for s, t in (held | cts | init).items()} | replay.places
     # Memory of our own, not the caller's: the segments write into both in turn.
     turn = [t.clone() for t in loops.beginning(backward, ct_carry)]
     other = [torch.empty_like(t) for t in turn]
-    rows = [_rows(y, saved.steps) for y in backward.loop.ys]
-    targets = [y.data_ptr() for y in rows]
-    init = {Source("init", leaf.index): t[0] for leaf, t in zip(joint.carry, starts, strict=True)}
-    fixed = {s: t.data_ptr() for s, t in (held | init).items() if s.kind != "carry"}
-    fixed |= {Source("ct", j): t.data_ptr() for j, t in cts.items()}
-    rest = [held[Source("x", x.index)].data_ptr() for x in joint.xs]
-    rest += [fixed[Source("const", k)] for k in loops.replay()[0].consts]
-    replay = _Replay(loops, segments)
-    for number in reversed(range(segments.count)):
-        before = [
-            t.data_ptr() + number * _bytes(leaf)
-            for t, leaf in zip(starts, joint.carry, strict=True)
-        ]
-        found = fixed | replay.fill(number, before, rest)
-        begin, end = segments.bounds(number)
-        compiled.run_steps(
-            [t.data_ptr() for t in turn],
-            [found[s] for s in (*backward.rows, *backward.consts)],
-            [t.data_ptr() for t in other],
-            targets,
-            (saved.steps - end, saved.steps - begin),
-            (0, 1) if saved.reverse else (saved.steps - 1, -1),
-        )
+    rows = [_rows(y, steps) for y in backward.loop.ys]
+    forward_again = loops.replay()
+    calls = _Calls(
+        forward_again[1].run_steps,
+        compiled.run_steps,
+        [(t.data_ptr(), -_bytes(leaf)) for t, leaf in zip(starts, joint.carry, strict=True)],
+        [there[Source("x", x.index)][0] for x in joint.xs]
+        + [there[Source("const", k)][0] for k in forward_again[0].consts],
+        [there[s] for s in (*backward.rows, *backward.consts)],
+        [y.data_ptr() for y in rows],
+    )
+    pair = [t.data_ptr() for t in turn], [t.data_ptr() for t in other]
+    turns = _go_back(segments, replay, calls, pair)
+    return loops.gradients(backward, [*(other if turns % 2 else turn), *rows])
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """What is called for a segment, and with what."""
+
+    again: Callable[..., None]
+    back: Callable[..., None]
+    starts: list[_Place]
+    again_rest: list[int]
+    back_rest: list[_Place]
+    back_targets: list[int]
+
+
+def _go_back(
+    segments: Segments, replay: _Replay, calls: _Calls, pair: tuple[list[int], list[int]]
+) -> int:
+    """Run all segments, the last one first; return how many there were.
+
+    A short segment takes a few microseconds, so there is nothing here that could be outside.
+    """
+    steps, reverse, order = segments.steps, segments.reverse, segments.order
+    backwards = (0, 1) if reverse else (steps - 1, -1)
+    turn, other = pair
+    for number in range(segments.count - 1, -1, -1):
+        begin = number * segments.length
+        end = min(steps, begin + segments.length)
+        low = steps - end if reverse else begin
+        before = _at(calls.starts, number)
+        for leaf, base, size in replay.first:
+            ctypes.memmove(base + (end - begin) * size if reverse else base, before[leaf], size)
+        targets = _at(replay.targets, low)
+        calls.again(before, calls.again_rest, replay.end, targets, (begin, end), order)
+        rest = _at(calls.back_rest, low)
+        span = (steps - end, steps - begin)
+        calls.back(turn, rest, other, calls.back_targets, span, backwards)
         turn, other = other, turn
-    return loops.gradients(backward, [*turn, *rows])
+    return segments.count

@@ -50,8 +50,12 @@ def differentiable_run(
     tensors : tuple of three sequences
         init, xs, closed-over tensors of the joint step.
     segment : int
-        Save the carry every so many steps only, and compute the rest again; 0: save all of it.
+        Save the carry every so many steps only, and compute the rest again; 0: save all of it;
+        -1: choose how many steps.
     """
+    if segment:
+        work = loops.forward_compiled.plan.work
+        segment = checkpoint.segment_length(steps, None if segment < 0 else segment, work)
     run = _Run(loops, activity, steps, reverse, segment)
     init, xs, consts = tensors
     return list(_Loop.apply(run, *init, *xs, *consts))
