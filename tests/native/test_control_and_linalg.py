@@ -115,7 +115,7 @@ def definite(c):
 SOLVERS = {
     "solve": lambda c, x: (
         torch.linalg.solve(definite(c), x) * 0.5 + c,
-        torch.linalg.solve(definite(x), c[:, 0]),
+        (torch.linalg.solve(definite(x), c[:, 0]), torch.linalg.solve(definite(x), c, left=False)),
     ),
     "inv": lambda c, x: (torch.linalg.inv(definite(c)) + x, None),
     "determinant": lambda c, x: (
@@ -129,6 +129,10 @@ SOLVERS = {
     "triangular": lambda c, x: (
         torch.linalg.solve_triangular(definite(c).tril(), x, upper=False) * 0.5,
         torch.linalg.solve_triangular(definite(c).triu(), x, upper=True, unitriangular=True),
+    ),
+    "triangular from the right": lambda c, x: (
+        torch.linalg.solve_triangular(definite(c).tril(), x, upper=False, left=False) * 0.5,
+        torch.linalg.solve_triangular(definite(c).triu(), x, upper=True, left=False),
     ),
 }
 

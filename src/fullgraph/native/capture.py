@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -20,6 +20,9 @@ from fullgraph.native.convert import Converter, origin_of, refusal
 from fullgraph.native.decompositions import decompositions
 from fullgraph.native.ir import InvalidIRError, Loop
 from fullgraph.native.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 __all__ = [
     "DATA_DEPENDENT",
@@ -272,12 +275,6 @@ def _step_graph(marked: Marked) -> torch.fx.GraphModule:
         runner.run(*values[len(inputs) :])
         return [runner.found[key] for key in marked.results]
 
-    tracer = make_fx(
-        torch.func.functionalize(step, remove="mutations_and_views"),
-        decomposition_table=decompositions(),
-        tracing_mode="fake",
-        _allow_non_fake_inputs=True,
-    )
     mode = torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # noqa: SLF001
     with (
         torch._guards.tracing(None),  # noqa: SLF001
@@ -287,7 +284,9 @@ def _step_graph(marked: Marked) -> torch.fx.GraphModule:
     ):
         examples = [example_of(n) for n in (*inputs, *placeholders)]
         try:
-            traced = tracer(*examples)
+            traced = functional_graph(step, examples)
+            if _writes_into_own_values(traced):
+                traced = functional_graph(step, examples, recorded=True)
         except RuntimeError as error:
             if type(error).__name__ not in DATA_DEPENDENT:
                 raise
@@ -299,8 +298,35 @@ def _step_graph(marked: Marked) -> torch.fx.GraphModule:
             ) from None
     _check_writes(traced, len(inputs))
     traced.graph.eliminate_dead_code()
+    return traced
+
+
+def functional_graph(
+    function: Callable[..., Any], examples: Sequence[torch.Tensor], *, recorded: bool = False
+) -> torch.fx.GraphModule:
+    """Return the ATen graph of a function of tensors without mutation and views.
+
+    Some of torch's composites (``rnn_tanh_cell``) write in place below functionalization, which
+    then does not see it. A graph `recorded` first has none; that costs a second trace.
+    """
+    settings: dict[str, Any] = {"tracing_mode": "fake", "_allow_non_fake_inputs": True}
+    if recorded:
+        function = make_fx(function, **settings)(*examples)
+    with torch.no_grad():
+        traced = make_fx(
+            torch.func.functionalize(function, remove="mutations_and_views"),
+            decomposition_table=decompositions(),
+            **settings,
+        )(*examples)
     assert isinstance(traced, torch.fx.GraphModule)
     return traced
+
+
+def _writes_into_own_values(traced: torch.fx.GraphModule) -> bool:
+    return any(
+        node.target is torch.ops.aten.copy_.default and node.args[0].op != "placeholder"
+        for node in traced.graph.nodes
+    )
 
 
 def example_of(node: torch.fx.Node) -> torch.Tensor:

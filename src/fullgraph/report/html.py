@@ -221,6 +221,9 @@ def _template() -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["spans"] = lambda text: [
+        (part, number % 2 == 1) for number, part in enumerate(text.split("`"))
+    ]
     return environment.get_template("report.html")
 
 
@@ -263,7 +266,7 @@ def _site_view(
         reason=site.reason,
         said=reader.said(site),
         callers=tuple(map(reader.place, site.callers)),
-        instead=advice(site.reason, site.explanation) or "",
+        instead=advice(site.reason, site.explanation, reader.line(site)) or "",
         skips_frame=site.skips_frame,
         torch_bug=site.torch_bug or "",
         calls=calls,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from fullgraph.report.measures import (
@@ -29,6 +30,10 @@ __all__ = ["render_markdown", "table"]
 _MOST = 50
 _ICONS = {"good": "🟢", "warn": "🟡", "bad": "🔴", "bug": "🟣", "none": "⚪"}
 _ORDER = {"bad": 0, "warn": 1, "bug": 2, "none": 3, "good": 4}
+
+
+_SPAN = re.compile(r"(`[^`]*`)")
+_SPECIAL = re.compile(r"[\\|<>*_\[\]]")
 
 
 def render_markdown(
@@ -170,11 +175,11 @@ def _more(count: int, most: int) -> Iterator[str]:
 
 def _text(text: str) -> str:
     """Return text that no Markdown or HTML is read out of; `code` stays."""
-    line = " ".join(text.split())
-    for character in "\\|<>*_[]":
-        if character in line:
-            line = line.replace(character, "\\" + character)
-    return line
+    parts = _SPAN.split(" ".join(text.split()))
+    return "".join(
+        part.replace("|", "\\|") if number % 2 else _SPECIAL.sub(r"\\\g<0>", part)
+        for number, part in enumerate(parts)  # code spans are every second part
+    )
 
 
 def _code(text: str) -> str:

@@ -61,7 +61,7 @@ def test_a_break_is_shown_with_its_source_and_what_to_write_instead():
     assert "mypkg/stats.py:41" in text
     assert "39 line_39 = 'stats.py'" in text
     assert "43 line_43" in text
-    assert "Instead: a Python `if` or `while` on a tensor's value" in text
+    assert "Instead: a Python if or while on a tensor's value" in text
     assert "Use `torch.cond`." in text
     assert "failed guards: L['x'].size()[0] == 1" in text
 
@@ -228,3 +228,31 @@ def test_sorting_and_filtering_in_a_browser(tmp_path, flags, background):
         "1 of 3",
         background,
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium or google-chrome on the path")
+def test_without_javascript_only_the_filter_is_missing(tmp_path):
+    """Taken apart by the browser: the page with its script, and what is there without it."""
+    html = page(function("m:alpha"), function("m:beta", sites=[site()]))
+    look = """<script>
+    const shown = (node) => node.checkVisibility();
+    document.body.innerHTML = "<pre>SAID " + [
+      [...document.querySelectorAll("#functions tbody tr")].filter(shown).length,
+      [...document.querySelectorAll("article.site")].filter(shown).length,
+      [...document.querySelectorAll("form")].filter(shown).length,
+    ].join(" ") + " DIAS</pre>";
+    </script>"""
+    bare = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    seen = [
+        re.search(
+            "SAID (.*) DIAS", in_browser(tmp_path, text.replace("</body>", look + "</body>"))
+        )[1]
+        for text in (html, bare)
+    ]
+    assert seen == ["2 1 1", "2 1 0"]
+
+
+def test_code_in_advice_is_shown_as_code():
+    html = page(function(sites=[site(41, **SAID)]))
+    assert "select with <code>xp.where</code>" in html

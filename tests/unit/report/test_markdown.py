@@ -56,3 +56,9 @@ def test_a_comparison_comes_first():
 
 def test_an_empty_record_says_so():
     assert "No function was called in a compiled mode (torch 2.14.1)." in text()
+
+
+def test_code_in_advice_stays_code():
+    text = render_markdown(record(function(sites=[site(reason="Data-dependent branching")])))
+    assert "with `fullgraph.while_loop`" in text
+    assert "while\\_loop" not in text

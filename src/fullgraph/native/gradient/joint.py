@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from fullgraph.errors import GradientRefusedError
 from fullgraph.native.capture import (
@@ -19,9 +18,9 @@ from fullgraph.native.capture import (
     Marked,
     StepRunner,
     example_of,
+    functional_graph,
 )
 from fullgraph.native.convert import Converter, origin_of, refusal
-from fullgraph.native.decompositions import decompositions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -230,15 +229,8 @@ def _functional(
     joint: Any, examples: list[torch.Tensor], step: _Differentiated
 ) -> torch.fx.GraphModule:
     """Trace the derivative first, as torch records it, and then without mutation and views."""
-    settings: dict[str, Any] = {"tracing_mode": "fake", "_allow_non_fake_inputs": True}
     try:
-        recorded = make_fx(joint, **settings)(*examples)
-        with torch.no_grad():
-            traced = make_fx(
-                torch.func.functionalize(recorded, remove="mutations_and_views"),
-                decomposition_table=decompositions(),
-                **settings,
-            )(*examples)
+        traced = functional_graph(joint, examples, recorded=True)
     except RuntimeError as error:
         origin = origin_of(step.current) if step.current is not None else ""
         said = str(error).splitlines()[0]
@@ -254,5 +246,4 @@ def _functional(
             "the loop eagerly with use_loop_adapter(namespace, None)"
         ) from error
     traced.graph.eliminate_dead_code()
-    assert isinstance(traced, torch.fx.GraphModule)
     return traced

@@ -74,18 +74,52 @@ def _only_first(call: Call, first: Node) -> tuple[Node, ...]:
     return (first, *rest)
 
 
+def _swapped(x: Node) -> Node:
+    """Return matrices transposed."""
+    rank = len(x.shape)
+    return permute(x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+_FACTORS = "factors, which only lu_solve can use,"
+
+
 @rule("aten._linalg_solve_ex.default", "aten.linalg_solve_ex.default")
 def _solve(call: Call) -> tuple[Node, ...]:
     a, b = call.tensor(0), call.tensor(1)
     left = call.flag(2, "left", default=True)
     vector = len(b.shape) == 1 or (len(b.shape) == len(a.shape) - 1 and b.shape == a.shape[:-1])
-    if not left and not vector:
-        raise Refused("solving from the right; transpose both sides")
     if vector:
         b = reshape(b, (*b.shape, 1))
     lead = call.shape[: -1 if vector else -2]
-    args = (_stacked(a, lead), _stacked(b, lead))
-    return _only_first(call, reshape(_kernel(call, "solve", args), call.shape))
+    found = _solved(call, a, b, lead, left=left or vector)
+    first, *rest = _only_first(call, reshape(found, call.shape))
+    if len(rest) > 1:  # what the derivative needs: the matrix itself is all there is to keep
+        factors = Kernel(
+            dtype=a.dtype, shape=call.shapes[1], name=_FACTORS, args=(a,), origin=call.origin
+        )
+        rest[0] = factors
+    return (first, *rest)
+
+
+def _solved(call: Call, a: Node, b: Node, lead: Shape, *, left: bool) -> Node:
+    """Return ``inverse(a) @ b``, or ``b @ inverse(a)`` if not `left`."""
+    if left:
+        return _kernel(call, "solve", (_stacked(a, lead), _stacked(b, lead)))
+    turned = (_stacked(_swapped(a), lead), _stacked(_swapped(b), lead))
+    return _swapped(_kernel(call, "solve", turned))
+
+
+@rule("aten.linalg_lu_solve.default")
+def _lu_solve(call: Call) -> Node:
+    factors, b = call.tensor(0), call.tensor(2)
+    if not (isinstance(factors, Kernel) and factors.name == _FACTORS):
+        raise Refused("factors that do not come from solve")
+    # Factored again rather than kept: for matrices this small that is cheaper than memory.
+    a = factors.args[0]
+    if call.flag(4, "adjoint"):
+        a = _swapped(a)
+    left = call.flag(3, "left", default=True)
+    return reshape(_solved(call, a, b, call.shape[:-2], left=left), call.shape)
 
 
 @rule("aten.linalg_inv_ex.default")
@@ -118,12 +152,14 @@ def _cholesky(call: Call) -> tuple[Node, ...]:
 @rule("aten.linalg_solve_triangular.default")
 def _triangular(call: Call) -> Node:
     a, b = call.tensor(0), call.tensor(1)
-    if not call.flag(3, "left", default=True):
-        raise Refused("solving from the right; transpose both sides")
-    options = (call.flag(2, "upper"), call.flag(4, "unitriangular"))
+    left, upper = call.flag(3, "left", default=True), call.flag(2, "upper")
+    if not left:
+        a, b, upper = _swapped(a), _swapped(b), not upper
+    options = (upper, call.flag(4, "unitriangular"))
     lead = call.shape[:-2]
     args = (_stacked(a, lead), _stacked(b, lead))
-    return reshape(_kernel(call, "triangular", args, options=options), call.shape)
+    found = _kernel(call, "triangular", args, options=options)
+    return reshape(found if left else _swapped(found), call.shape)
 
 
 @rule("aten.triangular_solve.default")
