@@ -150,6 +150,38 @@ def race(case: GradientCase, rounds: int) -> dict[str, Any]:
     return row
 
 
+def race_checkpoint(lanes: int, rounds: int) -> dict[str, Any]:
+    """Compare time and memory of a long loop with and without checkpointing."""
+    from fullgraph.native.gradient.loops import GradientLoops
+
+    rng = np.random.default_rng(2)
+    init, xs = rng.random((3, lanes)) / 3, rng.random((10_000, 1))
+    name = f"checkpointed: SIR RK4 3 x {lanes}, T = 10000"
+    case = GradientCase(name, sir, (), init, xs, ("init", "xs"), 1.6)
+    functions = {"whole": native_step(case), "checkpointed": native_step(case, checkpoint=True)}
+    saved: dict[str, int] = {}
+    for way, function in functions.items():
+        function()
+        saved[way] = GradientLoops.latest_saved[1]
+        function()
+    spent = timings(functions, rounds, dict.fromkeys(functions, 3))
+    row: dict[str, Any] = {"case": name, "saved_bytes": saved}
+    for way, pairs in spent.items():
+        row[f"{way}_us"] = min(min(pair) for pair in pairs) * 1e6
+        row[f"{way}_us_wall_median"] = statistics.median(pair[0] for pair in pairs) * 1e6
+    row["ratio_time"] = row["checkpointed_us"] / row["whole_us"]
+    row["ratio_time_median"] = row["checkpointed_us_wall_median"] / row["whole_us_wall_median"]
+    row["ratio_memory"] = saved["checkpointed"] / saved["whole"]
+    row |= {"must_time": 1.6, "must_memory": 1 / 20}
+    met = row["ratio_time"] <= 1.6 and row["ratio_memory"] <= 1 / 20
+    print(
+        f"{name:42s} time {row['ratio_time']:.3f}x whole (<= 1.6; median "
+        f"{row['ratio_time_median']:.3f})  memory 1/{1 / row['ratio_memory']:.0f} of "
+        f"{saved['whole']:_} bytes (<= 1/20)  {'met' if met else 'MISSED'}"
+    )
+    return row
+
+
 def main() -> None:
     """Run all rows, print them, store them."""
     parser = argparse.ArgumentParser()
@@ -171,9 +203,15 @@ def main() -> None:
             f"{row['ratio_jax']:.3f}x JAX (<= {row['must_jax']}; median "
             f"{row['ratio_jax_median']:.3f})  {verdict}"
         )
+    long = [
+        race_checkpoint(lanes, 2 if options.quick else 5)
+        for lanes in (4, 1000)
+        if options.only in "checkpointed"
+    ]
     if not options.quick and not options.only:
         result = {
             "rows": rows,
+            "checkpointed": long,
             "torch": torch.__version__,
             "jax": jax.__version__,
             "machine": platform.processor() or platform.machine(),

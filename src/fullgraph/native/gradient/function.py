@@ -9,12 +9,12 @@ import torch
 
 from fullgraph.errors import GradientRefusedError
 from fullgraph.native.gradient import checkpoint
+from fullgraph.native.gradient.loops import GradientLoops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fullgraph.native.gradient.joint import Activity
-    from fullgraph.native.gradient.loops import GradientLoops
 
 __all__ = ["differentiable_run"]
 
@@ -74,7 +74,7 @@ class _Loop(torch.autograd.Function):
             results, saved = checkpoint.run_forward(run.loops, init, xs, consts, segments)
         else:
             results, saved = run.loops.run_forward(init, xs, consts, run.steps, reverse=run.reverse)
-        run.loops.last_saved = run.steps, saved.own_bytes
+        GradientLoops.latest_saved = run.steps, saved.own_bytes
         ctx.run, ctx.saved = run, replace(saved, tensors=())
         ctx.save_for_backward(*saved.tensors)
         flows = (*run.activity.new, *run.activity.ys)

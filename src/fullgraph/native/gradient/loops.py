@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import torch
 
@@ -75,14 +75,17 @@ class GradientLoops:
     vector_math : str
     threads : int
         As for the adapter.
-    last_saved : (int, int)
-        Steps of the latest forward run, and the bytes it left for the backward.
+
+    Attributes
+    ----------
+    latest_saved : (int, int)
+        Steps of the latest forward run of any loop, and the bytes it left for its backward.
     """
 
     joint: Joint
     vector_math: str = "sleef"
     threads: int = 1
-    last_saved: tuple[int, int] = (0, 0)
+    latest_saved: ClassVar[tuple[int, int]] = (0, 0)
     forward: Forward = field(init=False)
     forward_compiled: CompiledLoop = field(init=False)
     variants: dict[tuple[CotangentKind, ...], tuple[Backward, CompiledLoop]] = field(
