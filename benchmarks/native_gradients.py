@@ -31,8 +31,8 @@ HERE = Path(__file__).parent
 class GradientCase:
     """One row: a body with parameters, inputs, what is differentiated, and the required ratio.
 
-    The loss is the sum of ys, or of their squares, and of a row of the last carry; torch computes it outside of the loop, JAX in
-    its compiled graph.
+    The loss is the sum of ys, or of their squares, and of a row of the last carry; torch computes
+    it outside of the loop, JAX in its compiled graph.
     """
 
     name: str

@@ -8,6 +8,7 @@ decomposes what the operation table has no rule for.
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from fullgraph.errors import GradientRefusedError
 from fullgraph.native.convert import Converter, origin_of, refusal
 from fullgraph.native.decompositions import decompositions
 from fullgraph.native.ir import InvalidIRError, Loop
+from fullgraph.native.tensor_index import write
 from fullgraph.native.verify import verify
 
 if TYPE_CHECKING:
@@ -259,6 +261,12 @@ class StepRunner(torch.fx.Interpreter):
             self.found[n.args[1], n.args[2]] = value  # type: ignore[index]
             return value
         return super().run_node(n)
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call what a node calls; an index of a write may be a tensor."""
+        if target is operator.setitem:
+            return write(*args)
+        return super().call_function(target, args, kwargs)
 
 
 def _step_graph(marked: Marked) -> torch.fx.GraphModule:

@@ -278,3 +278,28 @@ def _median(x: torch.Tensor) -> Any:
     if not x.dtype.is_floating_point:
         return middle
     return torch.where((flat != flat).any(), float("nan"), middle)
+
+
+# --- writes ---
+
+
+@_decomposes(torch.ops.aten.put.default)
+def _put(
+    x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
+) -> Any:
+    flat = x.reshape(-1).index_put((index.reshape(-1),), source.reshape(-1), accumulate)
+    return flat.reshape(x.shape)
+
+
+@_decomposes(torch.ops.aten.index_fill.int_Tensor)
+def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Tensor) -> Any:
+    # Unlike index_copy, by which torch writes this, it counts negative indices from the end.
+    if x.dim() == 0:
+        return _index_fill(x.reshape(1), 0, index, value).reshape(())
+    rows = (*[None] * (dim % x.dim()), index.reshape(-1))
+    return torch.ops.aten.index_put(x, rows, value.to(x.dtype))
+
+
+@_decomposes(torch.ops.aten.index_fill.int_Scalar)
+def _index_fill_number(x: torch.Tensor, dim: int, index: torch.Tensor, value: float) -> Any:
+    return _index_fill(x, dim, index, x.new_full((), value))

@@ -31,6 +31,7 @@ from fullgraph.native.lanes import make_plan
 from fullgraph.native.ops import Refused
 from fullgraph.native.outer_state import changes_outer_state
 from fullgraph.native.runtime import CompiledLoop, compile_loop
+from fullgraph.native.tensor_index import needs_tensor_indices, with_tensor_indices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ _OWN_MODULES: Final = (
 )
 _OWN_SOURCE: Final = re.compile(
     r"(?:list\(dict\.keys\(|dict\()*G\['(?:"
-    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|CarryChangedError)'"
+    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|CarryChangedError|captured|TensorIndices)'"
     rf"|__import_(?:{'|'.join(_OWN_MODULES)})(?!.*\.torch\.(?!ops\b)))"
 )
 
@@ -194,7 +195,14 @@ class Site:
     specialisations: list[Specialisation] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        source = self.function
+        self._entries = torch._dynamo.eval_frame._debug_get_cache_entry_list  # noqa: SLF001
+        # Code that Dynamo made, kept with what it runs; by identity, since entries come and go.
+        self._ran: dict[int, tuple[types.CodeType, Direct, int]] = {}
+        self._tensor_indices = False
+        self._prepare(self.function)
+
+    def _prepare(self, source: Callable[..., Any]) -> None:
+        """Make `source` what is captured from now on."""
         name = f"{source.__code__.co_name}_{next(_numbers)}"
         self._code = source.__code__.replace(co_name=name)
         self._globals = source.__globals__
@@ -206,9 +214,6 @@ class Site:
             backend=self._backend,
             options={"guard_filter_fn": self._needed},
         )
-        self._entries = torch._dynamo.eval_frame._debug_get_cache_entry_list  # noqa: SLF001
-        # Code that Dynamo made, kept with what it runs; by identity, since entries come and go.
-        self._ran: dict[int, tuple[types.CodeType, Direct, int]] = {}
 
     def try_call(
         self,
@@ -262,6 +267,13 @@ class Site:
             with torch._dynamo.config.patch(  # noqa: SLF001
                 specialize_float=True, recompile_limit=RECOMPILE_LIMIT, suppress_errors=False
             ):
+                try:
+                    return self._run(self._slow, (body, init, x), xs, steps, (reverse, segment))
+                except Exception as error:
+                    if self._tensor_indices or not needs_tensor_indices(error):
+                        raise
+                self._tensor_indices = True
+                self._prepare(with_tensor_indices(self.function))
                 return self._run(self._slow, (body, init, x), xs, steps, (reverse, segment))
         finally:
             CAPTURING.active = outer

@@ -27,5 +27,10 @@ def changes_outer_state() -> bool:
 
 
 def _is_old(item: Any) -> bool:
-    """Whether a value was there before the capture."""
+    """Whether a value was there before the capture.
+
+    The stack of function modes is, but a ``with`` block leaves it as it was.
+    """
+    if type(item).__name__ == "TorchFunctionModeStackVariable":
+        return False
     return not type(item.mutation_type).__name__.endswith("New")

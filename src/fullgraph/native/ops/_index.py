@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fullgraph.native.dtypes import BOOL
-from fullgraph.native.ir import Gather, Node, Scatter, Shape
+from fullgraph.native.ir import Constant, Gather, Map, Node, Scatter, Shape
 from fullgraph.native.ops._registry import (
     Call,
     Refused,
@@ -20,6 +20,20 @@ from fullgraph.native.ops._registry import (
 def _lookup(call: Call, x: Node, sources: list[int | Node], shape: Shape) -> Node:
     safe = tuple(harmless(call, s, 0) if isinstance(s, Node) else s for s in sources)
     return Gather(dtype=x.dtype, shape=shape, arg=x, sources=safe, origin=call.origin)
+
+
+def _from_front(index: Node, n: int) -> Node:
+    """Return `index` with negative numbers outside of `n`, for operations that do not wrap them."""
+    zero = Constant(dtype=index.dtype, shape=(), value=0)
+    outside = Constant(dtype=index.dtype, shape=(), value=n)
+    negative = Map(dtype=BOOL, shape=index.shape, fn="lt", args=(index, zero), compute=index.dtype)
+    return Map(
+        dtype=index.dtype,
+        shape=index.shape,
+        fn="where",
+        args=(negative, outside, index),
+        compute=index.dtype,
+    )
 
 
 def _padded(index: Node, behind: int) -> Node:
@@ -98,7 +112,7 @@ def _scatter(call: Call) -> Node:
         one = _written(
             call,
             reshape(x, (1,)),
-            [reshape(index, (1,))],
+            [_from_front(reshape(index, (1,)), 1)],
             broadcast(reshape(value, (1,)), (1,)),
             accumulate=accumulate,
         )
@@ -114,16 +128,34 @@ def _scatter(call: Call) -> Node:
     if any(n != x.shape[d] for d, n in enumerate(index.shape) if d != dim):
         raise Refused("an index that is shorter than the tensor; pad it")
     sources: list[int | Node] = list(range(len(x.shape)))
-    sources[dim] = index
+    sources[dim] = _from_front(index, x.shape[dim])
     return _written(call, x, sources, value, accumulate=accumulate)
+
+
+@rule("aten.index_add.default", "aten.index_copy.default")
+def _index_add(call: Call) -> Node:
+    x, index, value = call.tensor(0), call.tensor(2), cast(call.tensor(3), call.dtype)
+    alpha = call.arg(4, "alpha", 1)
+    if alpha != 1:
+        raise Refused("alpha; multiply the source by it")
+    one = not x.shape
+    if one:
+        x, value = reshape(x, (1,)), reshape(value, (1,))
+    dim = wrap_dim(call.integer(1), len(x.shape))
+    index = _from_front(reshape(index, (index.size,)), x.shape[dim])
+    sources: list[int | Node] = list(range(len(x.shape)))
+    sources[dim] = _padded(index, len(x.shape) - dim - 1)
+    result = _written(call, x, sources, value, accumulate="index_add" in call.name)
+    return reshape(result, call.shape) if one else result
 
 
 @rule("aten.gather.default")
 def _gather(call: Call) -> Node:
     x, index = call.tensor(0), call.tensor(2)
     if not x.shape:
-        return _lookup(call, reshape(x, (1,)), [index], call.shape)
+        return _lookup(call, reshape(x, (1,)), [_from_front(index, 1)], call.shape)
     dim = wrap_dim(call.integer(1), len(x.shape))
+    index = _from_front(index, x.shape[dim])
     if not index.shape:  # a 0-d index into one dimension
         return reshape(_lookup(call, x, [reshape(index, (1,))], (1,)), call.shape)
     sources: list[int | Node] = list(range(len(x.shape)))
@@ -136,9 +168,11 @@ def _index_select(call: Call) -> Node:
     x, index = call.tensor(0), call.tensor(2)
     dim = wrap_dim(call.integer(1), len(x.shape)) if x.shape else 0
     if not x.shape:
-        return reshape(_lookup(call, reshape(x, (1,)), [reshape(index, (1,))], (1,)), call.shape)
+        first = _from_front(reshape(index, (1,)), 1)
+        return reshape(_lookup(call, reshape(x, (1,)), [first], (1,)), call.shape)
     sources: list[int | Node] = list(range(len(x.shape)))
-    sources[dim] = _padded(reshape(index, (index.size,)), len(x.shape) - dim - 1)
+    index = _from_front(reshape(index, (index.size,)), x.shape[dim])
+    sources[dim] = _padded(index, len(x.shape) - dim - 1)
     return _lookup(call, x, sources, call.shape)
 
 
@@ -151,4 +185,5 @@ def _take(call: Call) -> Node:
 @rule("aten.embedding.default")
 def _embedding(call: Call) -> Node:
     x, index = call.tensor(0), call.tensor(1)
+    index = _from_front(index, x.shape[0])
     return _lookup(call, x, [_padded(index, 1), len(call.shape) - 1], call.shape)

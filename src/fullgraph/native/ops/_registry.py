@@ -148,7 +148,7 @@ def canonical_name(name: str) -> str:
     if (
         len(parts) == 3
         and parts[1].endswith("_copy")
-        and parts[1] not in ("_to_copy", "lift_fresh_copy")
+        and parts[1] not in ("_to_copy", "lift_fresh_copy", "index_copy")
     ):
         parts[1] = parts[1].removesuffix("_copy")
     return ".".join(parts)
