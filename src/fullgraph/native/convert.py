@@ -15,13 +15,14 @@ from fullgraph.native.ops import Argument, Call, Refused, canonical_name, find_r
 from fullgraph.native.ops._registry import cast as to_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["Converter", "ir_dtype", "origin_of", "refusal"]
 
 _SCAN: Final = torch.ops.higher_order.scan
 # Checks of results that generated code makes itself.
 _CHECKS: Final = ("aten._linalg_check_errors.default",)
+_NESTED: Final = "fullgraph.nested_loop.default"
 _COND: Final = torch.ops.higher_order.cond
 
 
@@ -66,11 +67,19 @@ class Converter:
     guard : Node, optional
         Where the graph is a branch: whether it is taken. What could fail is made harmless where it
         is not.
+    nested : mapping of int to Loop, optional
+        Loops by the keys that the graph's own operator for nested loops names.
     """
 
-    def __init__(self, graph: torch.fx.GraphModule, guard: Node | None = None) -> None:
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        guard: Node | None = None,
+        nested: Mapping[int, Loop] | None = None,
+    ) -> None:
         self.graph = graph
         self.guard = guard
+        self.loops = nested or {}
         self.values: dict[torch.fx.Node, Any] = {}
         self.constants: list[torch.Tensor] = []
         self.used_consts: list[int] = []
@@ -156,22 +165,17 @@ class Converter:
             )
         values = [self.values[n] for n in (*init, *xs)]
         consts = [self.values[extra[i]] for i in inner.used_consts]  # type: ignore[index]
-        nested = Nested(
-            dtype=BOOL,
-            shape=(),
-            loop=loop,
-            init=tuple(values[: len(init)]),
-            xs=tuple(values[len(init) :]),
-            consts=tuple(consts),
-            length=int(length),
-            origin=origin,
-        )
-        shapes = [n.shape for n in loop.carry] + [(nested.length, *y.shape) for y in loop.ys]
-        dtypes = [n.dtype for n in (*loop.carry, *loop.ys)]
-        return tuple(
-            Project(dtype=d, shape=s, arg=nested, index=i, origin=origin)
-            for i, (d, s) in enumerate(zip(dtypes, shapes, strict=True))
-        )
+        n = len(init)
+        return _results_of(loop, values[:n], values[n:], consts, int(length), origin)
+
+    def _known_loop(self, node: torch.fx.Node) -> tuple[Node, ...]:
+        """Return the results of a nested loop that is in the IR already."""
+        init, xs, consts, length, key = node.args
+        groups = [[self.values[n] for n in group] for group in (init, xs, consts)]  # type: ignore[union-attr, index]
+        begin, rows, fixed = groups
+        assert isinstance(length, int)
+        assert isinstance(key, int)
+        return _results_of(self.loops[key], begin, rows, fixed, length, origin_of(node))
 
     def _branches(self, node: torch.fx.Node) -> tuple[Node, ...]:
         """Return both branches of a cond, computed and chosen from."""
@@ -185,7 +189,7 @@ class Converter:
         sides: list[list[Node]] = []
         for branch, taken in ((on_true, chosen), (on_false, _negated(chosen))):
             guard = taken if self.guard is None else _both(self.guard, taken)
-            sides.append(Converter(self._subgraph(branch), guard).inline(arguments))
+            sides.append(Converter(self._subgraph(branch), guard, self.loops).inline(arguments))
         return tuple(
             Map(
                 dtype=a.dtype,
@@ -234,6 +238,8 @@ class Converter:
         if node.target is _COND:
             return self._branches(node)
         name = canonical_name(str(node.target))
+        if name == _NESTED:
+            return self._known_loop(node)
         if name in _CHECKS:
             return None
         origin = origin_of(node)
@@ -269,6 +275,33 @@ class Converter:
         if isinstance(value, torch.dtype):
             return str(value)
         return str(value)
+
+
+def _results_of(
+    loop: Loop,
+    init: Sequence[Node],
+    xs: Sequence[Node],
+    consts: Sequence[Node],
+    length: int,
+    origin: str,
+) -> tuple[Node, ...]:
+    """Return the results of a loop inside a body: final carry, then stacked ys."""
+    nested = Nested(
+        dtype=BOOL,
+        shape=(),
+        loop=loop,
+        init=tuple(init),
+        xs=tuple(xs),
+        consts=tuple(consts),
+        length=length,
+        origin=origin,
+    )
+    shapes = [n.shape for n in loop.carry] + [(length, *y.shape) for y in loop.ys]
+    dtypes = [n.dtype for n in (*loop.carry, *loop.ys)]
+    return tuple(
+        Project(dtype=d, shape=s, arg=nested, index=i, origin=origin)
+        for i, (d, s) in enumerate(zip(dtypes, shapes, strict=True))
+    )
 
 
 def _real_constant(value: torch.Tensor) -> torch.Tensor:

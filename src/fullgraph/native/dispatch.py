@@ -24,7 +24,7 @@ from fullgraph.native.capture import Captured, lower, read_marks
 from fullgraph.native.convert import refusal
 from fullgraph.native.direct import Direct, direct_function
 from fullgraph.native.gradient.function import differentiable_run
-from fullgraph.native.gradient.joint import Activity, Joint, find_activity, trace_joint
+from fullgraph.native.gradient.joint import Activity, Joint, MarkedStep, find_activity, trace_joint
 from fullgraph.native.gradient.loops import GradientLoops
 from fullgraph.native.inductor import CAPTURING
 from fullgraph.native.lanes import make_plan
@@ -357,5 +357,6 @@ class Site:
         marked = read_marks(gm)
         if not any(n.meta["example_value"].requires_grad for n in marked.arguments):
             return None
-        activity = find_activity(marked)
-        return (trace_joint(marked, activity), activity) if activity.any else None
+        step = MarkedStep(marked)
+        activity = find_activity(step)
+        return (trace_joint(step, activity), activity) if activity.any else None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fullgraph.native.gradient.joint import Joint
     from fullgraph.native.ir import Node
 
-__all__ = ["GradientLoops", "Gradients", "Saved", "dense"]
+__all__ = ["GradientLoops", "Gradients", "Saved", "collect_gradients", "dense"]
 
 # Of init, xs and the closed-over tensors of the joint step.
 Gradients = tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]
@@ -247,25 +247,7 @@ class GradientLoops:
 
     def gradients(self, backward: Backward, results: list[torch.Tensor]) -> Gradients:
         """Return the gradients that the results of the backward loop stand for."""
-        joint, n = self.joint, len(backward.carry)
-        init: list[torch.Tensor | None] = [None] * len(joint.carry)
-        xs: list[torch.Tensor | None] = [None] * len(joint.xs)
-        consts: list[torch.Tensor | None] = [None] * len(joint.const_places)
-        for i, found in zip(backward.carry, results, strict=False):
-            init[i] = found
-        rows = results[n + len(backward.totals) :]
-        for i, found in zip(backward.xs, rows, strict=True):
-            xs[i] = found
-        place = {argument: k for k, argument in enumerate(joint.const_places)}
-        for (argument, total), found in zip(backward.totals, results[n:], strict=False):
-            part, k = total.finished(found), place[argument]
-            known = consts[k]
-            consts[k] = part if known is None else known + part
-        for argument, gradient in enumerate(joint.ct_consts):
-            if gradient is not None and consts[place[argument]] is None:
-                leaf = joint.consts[place[argument]]
-                consts[place[argument]] = torch.zeros(leaf.shape, dtype=torch_dtype(leaf.dtype))
-        return init, xs, consts
+        return collect_gradients(self.joint, backward, results)
 
     def cotangents(
         self, ct_ys: Sequence[torch.Tensor | None], steps: int
@@ -312,3 +294,28 @@ def _or_zeros(tensor: torch.Tensor | None, like: Node) -> torch.Tensor:
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor in row-major memory, itself if it is."""
     return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def collect_gradients(
+    joint: Joint, backward: Backward, results: Sequence[torch.Tensor]
+) -> Gradients:
+    """Return the gradients that the results of the backward loop stand for."""
+    n = len(backward.carry)
+    init: list[torch.Tensor | None] = [None] * len(joint.carry)
+    xs: list[torch.Tensor | None] = [None] * len(joint.xs)
+    consts: list[torch.Tensor | None] = [None] * len(joint.const_places)
+    for i, found in zip(backward.carry, results, strict=False):
+        init[i] = found
+    rows = results[n + len(backward.totals) :]
+    for i, found in zip(backward.xs, rows, strict=True):
+        xs[i] = found
+    place = {argument: k for k, argument in enumerate(joint.const_places)}
+    for (argument, total), found in zip(backward.totals, results[n:], strict=False):
+        part, k = total.finished(found), place[argument]
+        known = consts[k]
+        consts[k] = part if known is None else known + part
+    for argument, gradient in enumerate(joint.ct_consts):
+        if gradient is not None and consts[place[argument]] is None:
+            leaf = joint.consts[place[argument]]
+            consts[place[argument]] = torch.zeros(leaf.shape, dtype=torch_dtype(leaf.dtype))
+    return init, xs, consts

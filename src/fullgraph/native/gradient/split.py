@@ -24,6 +24,7 @@ __all__ = [
     "Source",
     "split_backward",
     "split_forward",
+    "split_nested",
     "split_plain",
     "split_replay",
 ]
@@ -163,6 +164,12 @@ def split_backward(
     if together.plan.lanes or _summed(together) < _summed(apart):
         return together
     return apart
+
+
+def split_nested(joint: Joint, forward: Forward) -> Backward:
+    """Return the backward of a loop that is inside of another one, where no lanes are."""
+    kinds: list[CotangentKind] = ["zero" if ct is None else "rows" for ct in joint.ct_ys]
+    return _backward(joint, forward, kinds, 1, lanes_apart=False)
 
 
 def _summed(backward: Backward) -> int:
