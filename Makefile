@@ -20,8 +20,11 @@ env-docs:
 test: env  ## the default run: everything that is not marked slow
 	$(PY) -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
 
-test-slow: env
-	$(PY) -m pytest -n 2 -m slow $(PYTEST_ARGS)
+test-slow: env  ## what takes seconds each: minutes in sum, a part of CI
+	$(PY) -m pytest -n 2 -m "slow and not nightly" $(PYTEST_ARGS)
+
+test-nightly: env  ## what takes minutes each: long fuzzing, long compilations
+	$(PY) -m pytest -n 2 -m nightly $(PYTEST_ARGS)
 
 test-torch215: env215
 	$(PY215) -m pytest -n 2 $(PYTEST_ARGS)

@@ -1,33 +1,54 @@
 """Write docs/ecosystem.md: what torch.compile captures of array-api-extra and SciPy, by release.
 
-    python tools/ecosystem.py                       # measure with every environment that is there
-    python tools/ecosystem.py --use RECORD.json ... # write the page from records taken before
+    python tools/ecosystem.py             # measure with every environment that is there
+    python tools/ecosystem.py --keep      # measure only what build/ does not have yet
 
-Measured is one call of every function, the calls of ``examples/audit_demo.py``; environments are
-``.venv`` and ``.venv-torch215``. Records go to ``build/ecosystem-*.json``.
+Measured is one call of every function, the calls of ``examples/audit_demo.py``, and whole suites;
+environments are ``.venv`` and ``.venv-torch215``. Records go to ``build/``. Suites take an hour.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import os
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fullgraph.report.markdown import table
-from fullgraph.report.measures import charged_sites, place, status, torch_bug_sites, torch_series
-from fullgraph.testing import Record
+from fullgraph.report.measures import (
+    calls_to_compile,
+    charged_sites,
+    compiled_items,
+    is_whole,
+    place,
+    status,
+    torch_bug_sites,
+    torch_series,
+)
+from fullgraph.testing import Outcome, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from fullgraph.testing import FunctionRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "ecosystem.md"
 RESULTS = ROOT / "build"
-ENVIRONMENTS = (".venv", ".venv-torch215")
+ENVIRONMENTS = {"torch214": ".venv", "torch215": ".venv-torch215"}
+SUITES = {
+    "array-api-extra": "array_api_extra.tests.main",
+    "scipy.cluster.vq": "scipy.cluster.tests.test_vq",
+    "scipy.signal.windows": "scipy.signal.tests.test_windows",
+    "scipy.special.logsumexp": "scipy.special.tests.test_logsumexp",
+    "scipy.stats.variation": "scipy.stats.tests.test_variation",
+    "scipy.stats.entropy": "scipy.stats.tests.test_entropy",
+}
+LIMIT = 8  # torch's own: what users meet; a suite takes minutes, not hours
+MOST_SITES = 15
 ICONS = {"good": "🟢", "warn": "🟡", "bad": "🔴", "bug": "🟣", "none": "⚪"}
 
 HEAD = """\
@@ -47,6 +68,17 @@ or it is not whole in `fullgraph` mode · 🟣 a known bug of torch · ⚪ nothi
 Known bugs of torch are its own: they are listed apart, and held against nobody.
 """
 
+SUITES_HEAD = f"""
+## Whole suites
+
+The torch tests of these modules in `compile` and `fullgraph` mode, as their authors have written
+and tagged them, with torch's own recompile limit of {LIMIT}. *Whole*: functions that were whole in
+every call of every test, in both modes. *Coverage*: of the calls that had something to compile,
+those that ran a graph, in both modes. Tests use shapes, dtypes and edge cases that one call does
+not, so fewer functions are whole here than above.
+
+"""
+
 REWRITES = """
 ## Rewrites
 
@@ -55,39 +87,69 @@ not: array-API code for any namespace, one whole graph in both modes, and equal 
 `tests/unit/test_rewrites.py` shows. Where the shape of a result depends on values, the
 rewrite returns an array of fixed shape and how many of its elements count.
 
+One has no rewrite: `xpx.at` with a slice. A slice that is stored in an object meets a bug of torch,
+`slice-attribute-error` in 2.14 and `slice-attribute-type` in 2.15, whichever way the update is
+written around it. `xpx.at` with an index is whole.
+
 """
 
 
 def main() -> None:
     """Measure, unless records are given, and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--use", nargs="+", type=Path, help="records taken before")
+    parser.add_argument("--keep", action="store_true", help="use the records that build/ has")
     options = parser.parse_args()
-    paths = options.use or list(measured())
-    records = [Record.from_json(path.read_text(encoding="utf-8")) for path in paths]
-    records.sort(key=lambda record: [int(n) for n in torch_series(record.torch).split(".")])
-    PAGE.write_text(page(records), encoding="utf-8")
+    RESULTS.mkdir(exist_ok=True)
+    calls: list[Record] = []
+    suites: dict[str, list[Record]] = {name: [] for name in SUITES}
+    for tag, python in environments():
+        calls.append(measured(f"ecosystem-{tag}", calls_of_demo(python), keep=options.keep))
+        for name, module in SUITES.items():
+            command = tests_of(python, module)
+            suites[name].append(measured(f"suites-{tag}-{name}", command, keep=options.keep))
+    PAGE.write_text(page(calls, suites), encoding="utf-8")
     print(f"wrote {PAGE}")
 
 
-def measured() -> Iterator[Path]:
-    """Run the calls in each environment; give the record files."""
-    RESULTS.mkdir(exist_ok=True)
-    for name in ENVIRONMENTS:
-        python = ROOT / name / "bin" / "python"
-        if not python.exists():
-            print(f"{name} is not there: make env env215")
-            continue
-        path = (
-            RESULTS / f"ecosystem-{name.removeprefix('.venv').removeprefix('-') or 'torch214'}.json"
-        )
-        subprocess.run(
-            [python, ROOT / "examples" / "audit_demo.py", "--json", path], cwd=ROOT, check=True
-        )
-        yield path
+def environments() -> Iterator[tuple[str, Path]]:
+    """Return those that are there, the older torch first."""
+    for tag, folder in ENVIRONMENTS.items():
+        python = ROOT / folder / "bin" / "python"
+        if python.exists():
+            yield tag, python
+        else:
+            print(f"{folder} is not there: make env env215")
 
 
-def page(records: Sequence[Record]) -> str:
+def calls_of_demo(python: Path) -> list[str]:
+    """Return the command that calls every function once; what it writes to comes last."""
+    return [str(python), str(ROOT / "examples" / "audit_demo.py"), "--json"]
+
+
+def tests_of(python: Path, module: str) -> list[str]:
+    """Return the command that runs the torch tests of a module in both modes."""
+    return [
+        *(str(python), "-m", "pytest", "--pyargs", module, "-k", "torch", "-q", "--tb=no"),
+        *("-p", "no:cacheprovider", "-p", "no:hypothesispytest"),
+        *("-W", "ignore::pytest.PytestUnknownMarkWarning"),
+        *("--fg-modes=compile,fullgraph", f"--fg-recompile-limit={LIMIT}", "--fg-report"),
+    ]
+
+
+def measured(name: str, command: Sequence[str], *, keep: bool) -> Record:
+    """Return the record that a command writes, or has written."""
+    path = RESULTS / f"{name}.json"
+    if not (keep and path.exists()):
+        print(name, flush=True)
+        with tempfile.TemporaryDirectory() as folder:  # not under a pytest configuration
+            # that a test fails is a result too; without a record there is none
+            path.unlink(missing_ok=True)
+            environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
+            subprocess.run([*command, str(path)], cwd=folder, env=environment, check=False)
+    return Record.from_json(path.read_text(encoding="utf-8"))
+
+
+def page(records: Sequence[Record], suites: Mapping[str, Sequence[Record]] | None = None) -> str:
     """Return the text of the page; records in order of torch."""
     versions = " and ".join(f"torch {record.torch.split('+')[0]}" for record in records)
     names = sorted({item.name for record in records for item in record.functions})
@@ -99,6 +161,9 @@ def page(records: Sequence[Record]) -> str:
     for title, members in groups.items():
         if members:
             parts.append(f"\n## {title}\n\n" + "\n".join(_rows(records, members)) + "\n")
+    if suites:
+        parts.append(SUITES_HEAD + "\n".join(_suite_rows(suites)) + "\n")
+        parts.append("\n".join(_suite_sites(suites)) + "\n")
     parts.append(_bugs(records))
     parts.append(REWRITES + "\n".join(_rewrites()) + "\n")
     return "".join(parts)
@@ -142,6 +207,47 @@ def _why(found: dict[str, FunctionRecord]) -> str:
             file = "/".join(place(site.file, str(ROOT)).split("/")[-2:])
             return f"`{file}:{site.line}` {site.reason.replace('|', ' ')[:80]}"
     return ""
+
+
+def _suite_rows(suites: Mapping[str, Sequence[Record]]) -> Iterator[str]:
+    rows = []
+    for name, records in suites.items():
+        for record in records:
+            by_name: dict[str, list[FunctionRecord]] = {}
+            for item in compiled_items(record):
+                by_name.setdefault(item.name, []).append(item)
+            whole = sum(all(is_whole(item) for item in items) for items in by_name.values())
+            items = [item for several in by_name.values() for item in several]
+            sites = {site.key for item in items for site in charged_sites(item)}
+            ran = sum(item.calls.get(Outcome.GRAPH_RAN, 0) for item in items)
+            could = sum(map(calls_to_compile, items))
+            covered = f"{100 * ran // could} %" if could else ""
+            series = torch_series(record.torch)
+            rows.append(
+                [f"`{name}`", series, f"{whole} of {len(by_name)}", covered, str(len(sites))]
+            )
+    yield from table(["suite", "torch", "whole", "coverage", "break sites"], rows)
+
+
+def _suite_sites(suites: Mapping[str, Sequence[Record]]) -> Iterator[str]:
+    """Yield the places in the newest torch that most functions run into."""
+    users: dict[tuple[str, str], set[str]] = {}
+    for records in suites.values():
+        for item in compiled_items(records[-1]):
+            for site in charged_sites(item):
+                file = "/".join(place(site.file, str(ROOT)).split("/")[-2:])
+                reason = site.reason.replace("|", " ")[:80]
+                users.setdefault((f"{file}:{site.line}", reason), set()).add(item.name)
+    if not users:
+        return
+    ordered = sorted(users, key=lambda key: (-len(users[key]), key))[:MOST_SITES]
+    yield ""
+    yield "Where they break, the places that most functions run into, in the newest torch:"
+    yield ""
+    yield from table(
+        ["where", "why", "functions"],
+        [[f"`{where}`", why, str(len(users[where, why]))] for where, why in ordered],
+    )
 
 
 def _bugs(records: Sequence[Record]) -> str:

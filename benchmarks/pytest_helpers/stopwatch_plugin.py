@@ -11,6 +11,8 @@ import time
 import pytest
 
 _outcomes = collections.Counter()
+_tests = {}
+_MODES = ("-eager]", "-compile]", "-fullgraph]")
 
 
 def _cpu():
@@ -34,12 +36,33 @@ def pytest_runtestloop(session):
                         "wall": time.perf_counter() - wall,
                         "cpu": _cpu() - cpu,
                         "outcomes": dict(_outcomes),
+                        "tests": _tests,
                     },
                     file,
                 )
 
 
+def _test(nodeid):
+    """Return the name of a test, the same in every mode."""
+    for mode in _MODES:
+        nodeid = nodeid.removesuffix(mode) + "]" if nodeid.endswith(mode) else nodeid
+    return nodeid
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    cpu = _cpu()
+    try:
+        return (yield)
+    finally:
+        name = _test(item.nodeid)
+        if _tests.get(name) == "passed":
+            _tests[name] = round(_cpu() - cpu, 4)
+
+
 def pytest_runtest_logreport(report):
+    if report.when == "call":
+        _tests[_test(report.nodeid)] = report.outcome
     if report.when == "call" or report.outcome != "passed":
         _outcomes["xfailed" if hasattr(report, "wasxfail") else report.outcome] += 1
 

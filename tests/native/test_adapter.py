@@ -94,6 +94,18 @@ def test_two_bodies_with_one_code_do_not_mix(native):
             native.check(body, init, xs, exact=True)
 
 
+def test_functions_that_share_a_variable_do_not_mix(native):
+    def pair(k):
+        return (lambda c: c + k), (lambda c: c * k)
+
+    def loop(f, g):
+        return lambda c, x: (f(c) + x, g(c))
+
+    one, two = pair(double(1.0)), pair(double(7.0))
+    for f, g in (one, two, (one[0], two[1]), (two[0], one[1])):
+        native.check(loop(f, g), double(10.0), double([1.0, 2.0]), exact=True)
+
+
 def test_shapes_and_dtypes_are_noticed(native):
     body = lambda c, x: (c * 2 + x, c)
     for shape in ((3,), (4, 2), ()):

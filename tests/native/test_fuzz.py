@@ -49,6 +49,7 @@ def test_random_bodies(native, form, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("hundred", range(20))
 def test_two_thousand_random_bodies(native_with, hundred):

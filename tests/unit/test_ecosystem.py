@@ -39,6 +39,24 @@ def test_releases_stand_side_by_side(ecosystem):
     assert "- torch 2.9, slice-attribute-error: `skew`" in text
 
 
+def test_suites_say_what_is_whole_and_where_most_functions_break(ecosystem):
+    shared, once = site(7), {Outcome.GRAPH_RAN: 1}
+    old = record(function("m:a"), function("m:a", mode="fullgraph"), torch="2.14.1")
+    new = record(
+        function("m:a", sites=[shared], calls=once),
+        function("m:b", sites=[shared, site(8)], calls=once),
+        function("m:b", mode="fullgraph", calls={Outcome.FRAME_SKIPPED: 1, Outcome.GRAPH_RAN: 1}),
+        function("m:c", calls=once),
+        torch="2.15.0",
+    )
+    text = ecosystem.page([old], {"scipy.made.up": [old, new]})
+    assert "| `scipy.made.up` | 2.14 | 1 of 1 | 100 % | 0 |" in text
+    assert "| `scipy.made.up` | 2.15 | 1 of 3 | 80 % | 2 |" in text
+    first, second = [row for row in text.splitlines() if row.startswith("| `mypkg/stats.py:")]
+    assert first == "| `mypkg/stats.py:7` | Data-dependent branching | 2 |"
+    assert second == "| `mypkg/stats.py:8` | Data-dependent branching | 1 |"
+
+
 def test_the_page_lists_the_rewrites_that_there_are(ecosystem):
     page = (ROOT / "docs" / "ecosystem.md").read_text()
     assert "\n".join(ecosystem._rewrites()) in page

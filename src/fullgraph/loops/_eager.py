@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fullgraph.loops._ops import ArrayOps, Sink
     from fullgraph.loops._plan import ScanPlan
 
-__all__ = ["scan", "while_loop"]
+__all__ = ["scan", "strong_state", "while_loop"]
 
 Array = Any
 PyTree = Any
@@ -316,7 +316,7 @@ def while_loop(
     leaves, treedef = flatten(init)
     check_leaves(init, leaves, "carry", ops)
     device = first_device(leaves, ops)
-    leaves = _strong_state(cond, body, leaves, treedef, ops, device)
+    leaves = strong_state(cond, body, leaves, treedef, ops, device)
     carry = [ops.own(leaf) for leaf in leaves]
     spec = CarrySpec(unflatten(treedef, carry), ops)
     steps = 0
@@ -330,7 +330,7 @@ def while_loop(
     return unflatten(spec.treedef, ops.finish(carry)), steps, not going
 
 
-def _strong_state(
+def strong_state(
     cond: Callable[[PyTree], Any],
     body: Callable[[PyTree], PyTree],
     leaves: list[Any],

@@ -163,7 +163,7 @@ class _Classes:
 
 def outer_sums(loop: Loop, nodes: tuple[Node, ...]) -> frozenset[Reduce]:
     """Return the sums over one dimension that end in ys, perhaps as views, and nowhere else."""
-    readers: Counter[Node] = Counter((*loop.ys, *loop.carry_out))
+    readers: Counter[Node] = Counter(loop.roots)
     for n in nodes:
         readers.update(n.inputs)
     found: set[Reduce] = set()

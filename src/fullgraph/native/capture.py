@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import operator
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fullgraph.errors import GradientRefusedError
 from fullgraph.native.convert import Converter, origin_of, refusal
@@ -77,7 +78,17 @@ torch.fx.node.has_side_effect(torch.ops.fullgraph.mark)
 
 
 def mark(value: torch.Tensor, role: str, index: int) -> torch.Tensor:
-    """Mark a leaf while a body is captured: role ``carry``, ``x``, ``new`` or ``y``."""
+    """Mark a leaf while a body is captured.
+
+    Parameters
+    ----------
+    value : Tensor
+    role : str
+        ``"carry"``, ``"x"``, ``"new"`` or ``"y"``; in a while loop ``"going"`` for its condition,
+        and ``"steps"`` for the place of the number of steps among the results.
+    index : int
+        Number of the leaf.
+    """
     result: torch.Tensor = torch.ops.fullgraph.mark(value, role, index)
     return result
 
@@ -121,7 +132,7 @@ class Marked:
     carry, xs : list of Node
         The marks of what goes in.
     results : list of (role, index)
-        Keys of what comes out: the new carry, then ys.
+        Keys of what comes out: the new carry, then ys, then the condition of a while loop.
     arguments : list of Node
         The placeholders.
     """
@@ -132,14 +143,24 @@ class Marked:
     results: list[tuple[str, int]]
     arguments: list[torch.fx.Node]
 
+    @property
+    def going(self) -> bool:
+        """Whether it is a step of a while loop."""
+        return ("going", 0) in self.results
+
+    @property
+    def step(self) -> Marked:
+        """The step without the condition."""
+        return replace(self, results=[key for key in self.results if key[0] != "going"])
+
 
 def read_marks(gm: torch.fx.GraphModule) -> Marked:
     """Return what the marks of a captured step say."""
     marks: dict[Any, torch.fx.Node] = {
         (n.args[1], n.args[2]): n for n in gm.graph.nodes if _is_mark(n)
     }
-    results = [key for key in marks if key[0] in ("new", "y")]
-    results.sort(key=lambda key: (key[0] != "new", key[1]))
+    results = [key for key in marks if key[0] in _RESULTS]
+    results.sort(key=lambda key: (_RESULTS.index(key[0]), key[1]))
     return Marked(
         gm,
         [marks["carry", i] for i in range(_count(marks, "carry"))],
@@ -170,7 +191,7 @@ def lower(gm: torch.fx.GraphModule) -> Captured:
             raise InvalidIRError(f"{node} marks {node.args[0]}, which is no argument")
     traced = _step_graph(marked)
     builder = Converter(traced)
-    loop = builder.loop(len(carry), len(marked.xs))
+    loop = builder.loop(len(carry), len(marked.xs), going=marked.going)
     verify(loop)
     return Captured(
         loop,
@@ -182,6 +203,9 @@ def lower(gm: torch.fx.GraphModule) -> Captured:
     )
 
 
+_RESULTS = ("new", "y", "going")  # of a step, in this order
+# What follows the new carry among the results: ys, or what a while loop says of itself.
+_PLACES = {"y": 0, "steps": 0, "going": 1}
 _PLAIN_SOURCE = re.compile(r"""[LG](\['\w+'\]|\[\d+\]|\.__closure__|\.cell_contents)+""")
 
 
@@ -234,7 +258,7 @@ def _outputs(gm: torch.fx.GraphModule, carries: int) -> tuple[int, ...]:
             )
         role, index = value.args[1], value.args[2]
         assert isinstance(index, int)
-        result.append(index if role == "new" else carries + index)
+        result.append(index if role == "new" else carries + _PLACES[str(role)] + index)
     return tuple(result)
 
 
@@ -283,10 +307,9 @@ def _step_graph(marked: Marked) -> torch.fx.GraphModule:
         runner.run(*values[len(inputs) :])
         return [runner.found[key] for key in marked.results]
 
-    mode = torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # noqa: SLF001
     with (
         torch._guards.tracing(None),  # noqa: SLF001
-        mode,
+        fake_mode(),
         torch.fx.traceback.preserve_node_meta(),
         torch.no_grad(),
     ):
@@ -334,6 +357,15 @@ def _writes_into_own_values(traced: torch.fx.GraphModule) -> bool:
     return any(
         node.target is torch.ops.aten.copy_.default and node.args[0].op != "placeholder"
         for node in traced.graph.nodes
+    )
+
+
+def fake_mode() -> Any:
+    """Return the mode in which steps are traced: tensors without values, shapes that are known."""
+    # torch's while operator asks for an environment of symbols; there are to be none.
+    symbols = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+    return torch._subclasses.fake_tensor.FakeTensorMode(  # noqa: SLF001
+        allow_non_fake_inputs=True, shape_env=symbols, static_shapes=True
     )
 
 

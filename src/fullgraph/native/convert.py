@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 
-from fullgraph.errors import UnsupportedBodyError
 from fullgraph.native.dtypes import BOOL, BY_NAME, F32, DType
-from fullgraph.native.ir import Input, InvalidIRError, Loop, Map, Nested, Node, Project, Shape
+from fullgraph.native.ir import Input, InvalidIRError, Loop, Node, Shape
 from fullgraph.native.ops import Argument, Call, Refused, canonical_name, find_rule
 from fullgraph.native.ops._registry import cast as to_dtype
+from fullgraph.native.refusals import origin_of, refusal
+from fullgraph.native.subgraphs import known_loop, of_subgraphs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["Converter", "ir_dtype", "origin_of", "refusal"]
 
-_SCAN: Final = torch.ops.higher_order.scan
 # Checks of results that generated code makes itself.
 _CHECKS: Final = ("aten._linalg_check_errors.default",)
 _NESTED: Final = "fullgraph.nested_loop.default"
-_COND: Final = torch.ops.higher_order.cond
 
 
 def ir_dtype(dtype: torch.dtype, what: str, origin: str = "") -> DType:
@@ -37,24 +36,6 @@ def ir_dtype(dtype: torch.dtype, what: str, origin: str = "") -> DType:
             f"native loops compute in {', '.join(BY_NAME)}; convert before the loop",
         )
     return found
-
-
-def refusal(what: str, origin: str, instead: str) -> UnsupportedBodyError:
-    """Return the error for something the compiler cannot express."""
-    at = f" at {origin}" if origin else ""
-    return UnsupportedBodyError(
-        f"the body cannot become a native loop: {what}{at}. {instead}.", what, origin
-    )
-
-
-def origin_of(node: torch.fx.Node) -> str:
-    """Return the user's line behind a node, as ``file:line: code``."""
-    trace = node.meta.get("stack_trace") or ""
-    found = re.findall(r'File "([^"]+)", line (\d+), in .*\n\s*(.*)', trace)
-    if not found:
-        return ""
-    path, line, code = found[-1]
-    return f"{path}:{line}: {code.strip()}"
 
 
 class Converter:
@@ -83,19 +64,51 @@ class Converter:
         self.values: dict[torch.fx.Node, Any] = {}
         self.constants: list[torch.Tensor] = []
         self.used_consts: list[int] = []
+        self._inputs: list[Input] = []
         name = str(torch.get_default_dtype()).removeprefix("torch.")
         self.default_float = BY_NAME.get(name, F32)
 
-    def loop(self, carry: int, xs: int) -> Loop:
-        """Return the graph as a loop: its first inputs are `carry`, then `xs`, then constants."""
+    def loop(self, carry: int, xs: int, *, going: bool = False) -> Loop:
+        """Return the graph as a loop: its first inputs are `carry`, then `xs`, then constants.
+
+        With `going` its last result is the condition of a while loop.
+        """
         rest = len(self._nodes("placeholder")) - carry - xs
         inputs, results = self.values_of([("carry", carry), ("x", xs), ("const", rest)])
+        found = cast("list[Node]", results)
+        condition = to_dtype(found.pop(), BOOL) if going else None
         return Loop(
             carry=tuple(n for n in inputs if n.role == "carry"),
             xs=tuple(n for n in inputs if n.role == "x"),
             consts=tuple(n for n in inputs if n.role == "const"),
-            carry_out=tuple(cast("list[Node]", results[:carry])),
-            ys=tuple(cast("list[Node]", results[carry:])),
+            carry_out=tuple(found[:carry]),
+            ys=tuple(found[carry:]),
+            going=condition,
+        )
+
+    def while_loop(self, cond: Converter, carry: int) -> Loop:
+        """Return the graph as the body of a while loop with a condition of the same inputs."""
+        inputs: list[Input] = []
+        both = zip(self._nodes("placeholder"), cond._nodes("placeholder"), strict=True)
+        for i, (node, other) in enumerate(both):
+            role, index = "carry", i
+            if i >= carry:
+                if not node.users and not other.users:
+                    continue
+                role, index = "const", len(self.used_consts)
+                self.used_consts.append(i - carry)
+            inputs.append(self._input(node, role, index))
+            cond.values[other] = inputs[-1]
+        results = cast("list[Node]", self._results(inputs))
+        cond.constants, cond.used_consts = self.constants, self.used_consts
+        going = cast("list[Node]", cond._results(inputs))[0]
+        return Loop(
+            carry=tuple(n for n in inputs if n.role == "carry"),
+            xs=(),
+            consts=tuple(n for n in inputs if n.role == "const"),
+            carry_out=tuple(results),
+            ys=(),
+            going=to_dtype(going, BOOL),
         )
 
     def values_of(self, groups: Sequence[tuple[str, int]]) -> tuple[list[Input], list[Node | None]]:
@@ -127,10 +140,29 @@ class Converter:
             )
         return cast("list[Node]", results)
 
+    def child(self, node: Any, guard: Node | None = None) -> Converter:
+        """Return a converter for a graph that an operator of the graph refers to."""
+        return Converter(self._subgraph(node), guard, self.loops)
+
+    def _subgraph(self, node: Any) -> torch.fx.GraphModule:
+        graph = getattr(self.graph, str(node.target))
+        assert isinstance(graph, torch.fx.GraphModule)
+        return graph
+
+    def hoisted(self, constants: list[torch.Tensor]) -> list[Node]:
+        """Make constants of a loop inside the graph closed-over tensors of this one."""
+        leaves: list[Node] = []
+        for value in constants:
+            leaf = self._constant_input(value)
+            self._inputs.append(leaf)
+            leaves.append(leaf)
+        return leaves
+
     def _nodes(self, op: str) -> list[torch.fx.Node]:
         return [n for n in self.graph.graph.nodes if n.op == op]
 
     def _results(self, inputs: list[Input]) -> list[Node | None]:
+        self._inputs = inputs
         for node in self._nodes("get_attr"):
             value = getattr(self.graph, str(node.target))
             if isinstance(value, torch.Tensor):
@@ -138,74 +170,8 @@ class Converter:
         for node in self._nodes("call_function"):
             self.values[node] = self._convert(node)
         output = self._nodes("output")[0].args[0]
-        assert isinstance(output, (list, tuple))
-        return [None if n is None else self.values[n] for n in output]  # type: ignore[index]
-
-    def _nested(self, node: torch.fx.Node) -> tuple[Node, ...]:
-        """Return the results of a scan inside the graph."""
-        body, init, xs, extra = node.args[:4]
-        assert isinstance(init, (list, tuple))
-        assert isinstance(xs, (list, tuple))
-        assert isinstance(extra, (list, tuple))
-        origin = origin_of(node)
-        inner = Converter(self._subgraph(body))
-        loop = inner.loop(len(init), len(xs))
-        if inner.constants:
-            raise refusal(
-                "a tensor made from Python values in the body of a nested loop",
-                origin,
-                "Make it outside of the nested loop",
-            )
-        if self.guard is not None:
-            raise refusal("a loop inside a branch of cond", origin, "Take the loop out of it")
-        length = xs[0].meta["val"].shape[0] if xs else None  # type: ignore[union-attr]
-        if length is None:
-            raise refusal(
-                "a nested loop without xs", origin, "Give the nested loop an arange as xs"
-            )
-        values = [self.values[n] for n in (*init, *xs)]
-        consts = [self.values[extra[i]] for i in inner.used_consts]  # type: ignore[index]
-        n = len(init)
-        return _results_of(loop, values[:n], values[n:], consts, int(length), origin)
-
-    def _known_loop(self, node: torch.fx.Node) -> tuple[Node, ...]:
-        """Return the results of a nested loop that is in the IR already."""
-        init, xs, consts, length, key = node.args
-        groups = [[self.values[n] for n in group] for group in (init, xs, consts)]  # type: ignore[union-attr, index]
-        begin, rows, fixed = groups
-        assert isinstance(length, int)
-        assert isinstance(key, int)
-        return _results_of(self.loops[key], begin, rows, fixed, length, origin_of(node))
-
-    def _branches(self, node: torch.fx.Node) -> tuple[Node, ...]:
-        """Return both branches of a cond, computed and chosen from."""
-        pred, on_true, on_false, operands = node.args[:4]
-        assert isinstance(operands, (list, tuple))
-        chosen = self._argument(pred)
-        if not isinstance(chosen, Node):
-            raise refusal("cond on a Python value", origin_of(node), "Use a plain if")
-        chosen = to_dtype(chosen, BOOL)
-        arguments = [self.values[n] for n in operands]  # type: ignore[index]
-        sides: list[list[Node]] = []
-        for branch, taken in ((on_true, chosen), (on_false, _negated(chosen))):
-            guard = taken if self.guard is None else _both(self.guard, taken)
-            sides.append(Converter(self._subgraph(branch), guard, self.loops).inline(arguments))
-        return tuple(
-            Map(
-                dtype=a.dtype,
-                shape=a.shape,
-                fn="where",
-                args=(chosen, a, b),
-                compute=a.dtype,
-                origin=origin_of(node),
-            )
-            for a, b in zip(*sides, strict=True)
-        )
-
-    def _subgraph(self, node: Any) -> torch.fx.GraphModule:
-        graph = getattr(self.graph, str(node.target))
-        assert isinstance(graph, torch.fx.GraphModule)
-        return graph
+        nodes = output if isinstance(output, (list, tuple)) else [output]
+        return [None if n is None else self.values[n] for n in nodes]  # type: ignore[index]
 
     def _input(self, node: torch.fx.Node, role: str, index: int) -> Input:
         value = node.meta["val"]
@@ -218,7 +184,11 @@ class Converter:
         return leaf
 
     def _constant(self, node: torch.fx.Node, value: torch.Tensor) -> Input:
-        real = _real_constant(value)
+        leaf = self._constant_input(_real_constant(value))
+        self.values[node] = leaf
+        return leaf
+
+    def _constant_input(self, real: torch.Tensor) -> Input:
         leaf = Input(
             dtype=ir_dtype(real.dtype, "a constant"),
             shape=tuple(real.shape),
@@ -226,20 +196,18 @@ class Converter:
             index=len(self.used_consts) + len(self.constants),
         )
         self.constants.append(real.contiguous())
-        self.values[node] = leaf
         return leaf
 
     def _convert(self, node: torch.fx.Node) -> Any:
         if node.target is operator.getitem:
             source, index = node.args
             return self.values[source][index]  # type: ignore[index]
-        if node.target is _SCAN:
-            return self._nested(node)
-        if node.target is _COND:
-            return self._branches(node)
+        subgraphs = of_subgraphs(node)
+        if subgraphs is not None:
+            return subgraphs(self, node)
         name = canonical_name(str(node.target))
         if name == _NESTED:
-            return self._known_loop(node)
+            return known_loop(self, node)
         if name in _CHECKS:
             return None
         origin = origin_of(node)
@@ -249,8 +217,8 @@ class Converter:
             raise refusal(f"{name} of {_shapes(node)}", origin, _advice(name))
         call = Call(
             name=name,
-            args=tuple(self._argument(a) for a in node.args),
-            kwargs={k: self._argument(v) for k, v in node.kwargs.items()},
+            args=tuple(self.argument(a) for a in node.args),
+            kwargs={k: self.argument(v) for k, v in node.kwargs.items()},
             dtypes=dtypes,
             shapes=shapes,
             origin=origin,
@@ -264,44 +232,18 @@ class Converter:
         _check_result(name, result, dtypes, shapes)
         return result
 
-    def _argument(self, value: Any) -> Argument:
+    def argument(self, value: Any) -> Argument:
+        """Return an operand of an operation: nodes, numbers, lists of them, names of dtypes."""
         if isinstance(value, torch.fx.Node):
             found: Argument = self.values[value]
             return found
         if isinstance(value, (list, tuple)):
-            return [self._argument(v) for v in value]
+            return [self.argument(v) for v in value]
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, torch.dtype):
             return str(value)
         return str(value)
-
-
-def _results_of(
-    loop: Loop,
-    init: Sequence[Node],
-    xs: Sequence[Node],
-    consts: Sequence[Node],
-    length: int,
-    origin: str,
-) -> tuple[Node, ...]:
-    """Return the results of a loop inside a body: final carry, then stacked ys."""
-    nested = Nested(
-        dtype=BOOL,
-        shape=(),
-        loop=loop,
-        init=tuple(init),
-        xs=tuple(xs),
-        consts=tuple(consts),
-        length=length,
-        origin=origin,
-    )
-    shapes = [n.shape for n in loop.carry] + [(length, *y.shape) for y in loop.ys]
-    dtypes = [n.dtype for n in (*loop.carry, *loop.ys)]
-    return tuple(
-        Project(dtype=d, shape=s, arg=nested, index=i, origin=origin)
-        for i, (d, s) in enumerate(zip(dtypes, shapes, strict=True))
-    )
 
 
 def _real_constant(value: torch.Tensor) -> torch.Tensor:
@@ -371,11 +313,3 @@ def _advice(name: str) -> str:
     if "sort" in name or "topk" in name or "nonzero" in name or "unique" in name:
         return "Results whose order or size depends on the data do not fit; use where and masks"
     return "Write it with operations that have a rule (docs: native loops), or use another adapter"
-
-
-def _negated(pred: Node) -> Node:
-    return Map(dtype=BOOL, shape=(), fn="logical_not", args=(pred,), compute=BOOL)
-
-
-def _both(a: Node, b: Node) -> Node:
-    return Map(dtype=BOOL, shape=(), fn="logical_and", args=(a, b), compute=BOOL)

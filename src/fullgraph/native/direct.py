@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import optree
 
+from fullgraph.native.emit import UNBOUNDED
+
 if TYPE_CHECKING:
     from fullgraph.native.runtime import CompiledLoop
+    from fullgraph.native.while_runtime import CompiledWhile
 
 __all__ = ["Direct", "direct_function", "direct_text", "tree_expression"]
 
@@ -41,7 +44,7 @@ def tree_expression(tree: Any, leaves: list[str]) -> str | None:
 
 
 def direct_text(
-    compiled: CompiledLoop, sources: tuple[str, ...], results: Any, order: list[int]
+    compiled: CompiledLoop | CompiledWhile, sources: tuple[str, ...], results: Any, order: list[int]
 ) -> str:
     """Return the source of the direct function of one specialisation.
 
@@ -58,36 +61,70 @@ def direct_text(
     """
     loop = compiled.loop
     n, m = len(loop.carry), len(loop.xs)
+    after = len(loop.ys) if loop.going is None else 2
     inputs = [f"i{k}" for k in range(n + m + len(sources) - n)]
     reads = [*sources[:n], *(f"xs[{k}]" for k in range(m)), *sources[n:]]
-    outputs = [f"r{k}" for k in range(n + len(loop.ys))]
+    outputs = [f"r{k}" for k in range(n + after)]
     lines = ["def direct(L, G, xs, steps, first, stride):"]
     for name, read in zip(inputs, reads, strict=True):
         lines += [
             f" {name} = {read}",
             f" if not {name}.is_contiguous(): {name} = {name}.contiguous()",
         ]
+    leaves = [outputs[i] for i in order]
+    returned = tree_expression(results, list(leaves))
+    returned = returned or f"unflatten(treedef, [{', '.join(leaves)}])"
     for k, name in enumerate(outputs):
-        shape = f"shape{k}" if k < n else f"(steps, *shape{k})"
-        if k >= n and not loop.ys[k - n].shape:
+        if k == n and loop.going is not None:
+            lines += _unbounded(compiled, inputs, outputs[:n], results, order)
+        shape = f"shape{k}" if k < n or loop.going is not None else f"(steps, *shape{k})"
+        if shape[0] == "(" and not loop.ys[k - n].shape:
             shape = "(steps,)"
         lines.append(f" {name} = empty({shape}, strides{k}, dtype{k})")
-    constants = [f"constant{k}" for k in range(len(loop.consts) - (len(sources) - n))]
-    addresses = [*(f"{name}.data_ptr()" for name in inputs), *constants]
-    addresses += [f"{name}.data_ptr()" for name in outputs]
-    lines.append(
-        f" status = run(pack({', '.join(addresses)}, 0, steps, first, stride, 0, "
-        f"{compiled.program.blocks}, 0))"
-    )
-    lines.append(" if status: fail(status)")
-    leaves = [outputs[i] for i in order]
-    display = tree_expression(results, list(leaves))
-    lines.append(f" return {display or 'unflatten(treedef, [' + ', '.join(leaves) + '])'}")
+    addresses = _addresses(compiled, inputs, outputs)
+    ends = f"0, steps, first, stride, 0, {compiled.program.blocks}, 0"
+    lines.append(f" status = run(pack({addresses}, {ends}))")
+    lines += [" if status: fail(status)", f" return {returned}"]
     return "\n".join(lines) + "\n"
 
 
+def _addresses(
+    compiled: CompiledLoop | CompiledWhile, inputs: list[str], outputs: list[str]
+) -> str:
+    loop = compiled.loop
+    constants = len(loop.carry) + len(loop.xs) + len(loop.consts) - len(inputs)
+    return ", ".join(
+        [
+            *(f"{name}.data_ptr()" for name in inputs),
+            *(f"constant{k}" for k in range(constants)),
+            *(f"{name}.data_ptr()" for name in outputs),
+        ]
+    )
+
+
+def _unbounded(
+    compiled: CompiledLoop | CompiledWhile,
+    inputs: list[str],
+    outputs: list[str],
+    results: Any,
+    order: list[int],
+) -> list[str]:
+    """Return the end of a while loop without a bound, of which only the state is wanted."""
+    n = len(outputs)
+    leaves = [outputs[i] for i in order if i < n]
+    state = tree_expression(results[0], list(leaves))
+    state = state or f"unflatten(state_treedef, [{', '.join(leaves)}])"
+    return [
+        f" if steps == {UNBOUNDED}:",
+        f"  status = run(pack({_addresses(compiled, inputs, outputs)}, 0, 0, 0, steps, 0, 1, 0, "
+        f"{compiled.program.blocks}, 0))",
+        "  if status: fail(status)",
+        f"  return {state}, None",
+    ]
+
+
 def direct_function(
-    compiled: CompiledLoop,
+    compiled: CompiledLoop | CompiledWhile,
     sources: tuple[str, ...],
     constants: list[Any],
     results: Any,
@@ -98,6 +135,7 @@ def direct_function(
         **compiled.direct_names(),
         "unflatten": optree.tree_unflatten,
         "treedef": optree.tree_structure(results),
+        "state_treedef": optree.tree_structure(results[0]),
         **{f"constant{k}": t.data_ptr() for k, t in enumerate(constants)},
         "keep_alive": constants,
     }

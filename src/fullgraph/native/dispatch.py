@@ -32,6 +32,7 @@ from fullgraph.native.ops import Refused
 from fullgraph.native.outer_state import changes_outer_state
 from fullgraph.native.runtime import CompiledLoop, compile_loop
 from fullgraph.native.tensor_index import needs_tensor_indices, with_tensor_indices
+from fullgraph.native.while_runtime import CompiledWhile, compile_while
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +56,8 @@ _OWN_MODULES: Final = (
 )
 _OWN_SOURCE: Final = re.compile(
     r"(?:list\(dict\.keys\(|dict\()*G\['(?:"
-    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|CarryChangedError|captured|TensorIndices)'"
+    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|truth_of|CarryChangedError"
+    r"|captured|TensorIndices)'"
     rf"|__import_(?:{'|'.join(_OWN_MODULES)})(?!.*\.torch\.(?!ops\b)))"
 )
 
@@ -107,7 +109,7 @@ class Specialisation:
     """
 
     captured: Captured
-    compiled: CompiledLoop
+    compiled: CompiledLoop | CompiledWhile
     threads: int
     capture_seconds: float = 0.0
     build_seconds: float = 0.0
@@ -119,23 +121,15 @@ class Specialisation:
         """Run the loop on the arguments of the captured graph, as Dynamo's bytecode calls it."""
         captured = self.captured
         _invocation.ran = self
-        reverse, segment = _invocation.direction
         if self.gradient is not None:
-            loops, activity = self.gradient
-            results = differentiable_run(
-                loops,
-                activity,
-                (
-                    [args[i] for i in captured.carry],
-                    _invocation.xs,
-                    [args[i] for i in loops.joint.const_places],
-                ),
-                _invocation.steps,
-                reverse=reverse,
-                segment=segment,
-            )
-            return [results[i] for i in captured.outputs]
-        results = self.compiled(
+            results = self._run_differentiably(args)
+        else:
+            results = _invocation.results = self._run_plainly(args)
+        return [results[i] for i in captured.outputs]
+
+    def _run_plainly(self, args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+        captured = self.captured
+        return self.compiled(
             [
                 *[args[i] for i in captured.carry],
                 *_invocation.xs,
@@ -143,11 +137,34 @@ class Specialisation:
                 *captured.constants,
             ],
             _invocation.steps,
-            reverse=reverse,
+            reverse=_invocation.direction[0],
             threads=self.threads,
         )
-        _invocation.results = results
-        return [results[i] for i in captured.outputs]
+
+    def _run_differentiably(self, args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+        assert self.gradient is not None
+        captured, (loops, activity) = self.captured, self.gradient
+        steps, counts = _invocation.steps, list[torch.Tensor]()
+        reverse, segment = _invocation.direction
+        if captured.loop.going is not None:
+            # How many steps there are is found first; then those are taken as a scan takes them,
+            # which keeps as many rows.
+            with torch.no_grad():
+                counts = self._run_plainly(args)[len(captured.carry) :]
+            steps = int(counts[0])
+        results = differentiable_run(
+            loops,
+            activity,
+            (
+                [args[i] for i in captured.carry],
+                _invocation.xs,
+                [args[i] for i in loops.joint.const_places],
+            ),
+            steps,
+            reverse=reverse,
+            segment=segment,
+        )
+        return [*results, *counts]
 
     def learn(self, results: Results) -> Direct | None:
         """Write the direct function, once the structure of the results is known."""
@@ -327,10 +344,15 @@ class Site:
         try:
             joint = self._differentiated(gm)
             lowered = time.perf_counter()
+            compiled: CompiledLoop | CompiledWhile
             if joint is not None:
                 loops = GradientLoops(joint[0], self.vector_math, self.threads)
                 gradient, compiled = (loops, joint[1]), loops.forward_compiled
-            else:
+            if captured.loop.going is not None:
+                compiled = compile_while(
+                    captured.loop, make_plan(captured.loop), vector_math=self.vector_math
+                )
+            elif joint is None:
                 compiled = compile_loop(
                     captured.loop,
                     make_plan(captured.loop, threads=self.threads),

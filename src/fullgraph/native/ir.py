@@ -300,7 +300,10 @@ class Kernel(Node):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Nested(Node):
-    """A loop inside the body; read its results with `Project`. Its own dtype and shape are void."""
+    """A loop inside the body; read its results with `Project`. Its own dtype and shape are void.
+
+    `length` is 0 for a while loop.
+    """
 
     loop: Loop
     init: tuple[Node, ...]
@@ -315,7 +318,7 @@ class Nested(Node):
 
     def describe(self) -> str:
         """Name the attributes."""
-        return f"{self.length} steps"
+        return f"{self.length} steps" if self.loop.going is None else "while"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -335,6 +338,9 @@ class Loop:
 
     `signed_zeros` says whether 0 and -0 differ: in a gradient they do not, and what is added to or
     multiplied by zero is left out.
+
+    With `going` it is a while loop: that scalar is computed from the carry before each step, and
+    no step is taken once it is false. A while loop has no xs and no ys.
     """
 
     carry: tuple[Input, ...]
@@ -344,11 +350,18 @@ class Loop:
     ys: tuple[Node, ...]
     reverse: bool = False
     signed_zeros: bool = True
+    going: Node | None = None
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """What a step computes; the condition first."""
+        before = () if self.going is None else (self.going,)
+        return (*before, *self.carry_out, *self.ys)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
         """Every node that a result needs, operands before users."""
-        return topological((*self.carry_out, *self.ys))
+        return topological(self.roots)
 
 
 def topological(roots: Iterable[Node]) -> tuple[Node, ...]:
@@ -380,6 +393,8 @@ def format_loop(loop: Loop) -> str:
         words = [type(node).__name__.lower(), node.describe(), *(names[a] for a in node.inputs)]
         shape = ", ".join(map(str, node.shape))
         lines.append(f"{names[node]}: {node.dtype}[{shape}] = {' '.join(w for w in words if w)}")
+    if loop.going is not None:
+        lines.append(f"while {names[loop.going]}")
     lines.append(f"carry {' '.join(names[n] for n in loop.carry_out)}")
     lines.append(f"y {' '.join(names[n] for n in loop.ys)}")
     head = "loop reverse" if loop.reverse else "loop"

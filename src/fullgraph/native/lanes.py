@@ -45,6 +45,7 @@ BLOCK_STEP = 16  # blocks are multiples of this: whole vector registers of every
 BLOCK_LIMIT = 1024
 BLOCK_BYTES = 24 * 1024  # memory of a block: three quarters of L1, the rest is for xs and ys
 SHORT = 8  # reductions of up to so many elements are written out
+WHILE_STEPS = 8  # guessed for a while loop inside a body; it looks for signals itself
 UNROLL_LIMIT = 700  # scalar statements of one step beyond which loops are written instead
 
 
@@ -127,7 +128,7 @@ def make_plan(
         block=min(block or _block(count, memory, threads), count) if lane else 1,
         unroll=unroll,
         stored=stored,
-        invariant=_invariant(nodes),
+        invariant=_invariant(loop, nodes),
         work=max(sum(work.values()), 1),
         lane_sums=frozenset(n for n in sums if n.arg in lane and lane[n.arg] in n.dims),
         running=running,
@@ -138,7 +139,7 @@ def make_plan(
 def _running(loop: Loop, nodes: tuple[Node, ...]) -> dict[Node, Node]:
     """Return the leaves of the carry that a step only adds something to, and what it adds."""
     readers = Counter(a for n in nodes for a in n.inputs)
-    readers.update((*loop.ys, *loop.carry_out))
+    readers.update(loop.roots)
     found: dict[Node, Node] = {}
     for leaf, out in zip(loop.carry, loop.carry_out, strict=True):
         match out:
@@ -184,7 +185,8 @@ def _work(node: Node) -> int:
             n = node.args[0].shape[-1]
             return 4 * node.args[0].size * n
         case Nested():
-            return node.length * sum(_work(n) for n in node.loop.nodes)
+            steps = node.length if node.loop.going is None else WHILE_STEPS
+            return steps * sum(_work(n) for n in node.loop.nodes)
     return 0
 
 
@@ -204,15 +206,24 @@ def _statements(node: Node, lane: dict[Node, int]) -> int:
     return 0
 
 
-def _invariant(nodes: tuple[Node, ...]) -> frozenset[Node]:
+def _invariant(loop: Loop, nodes: tuple[Node, ...]) -> frozenset[Node]:
     fixed: set[Node] = set()
     for node in nodes:
         if isinstance(node, Input):
             if node.role == "const":
                 fixed.add(node)
+        elif loop.going is not None and _can_fail(node):
+            continue  # the loop may take no step, and then nothing fails
         elif not isinstance(node, Nested | Project) and all(a in fixed for a in node.inputs):
             fixed.add(node)
     return frozenset(fixed)
+
+
+def _can_fail(node: Node) -> bool:
+    """Whether computing the node can end the loop with an error."""
+    if isinstance(node, Map):
+        return bool(SCALAR[node.fn].fails) and node.compute.kind == "i"
+    return isinstance(node, Gather | Kernel)
 
 
 def _stored(
@@ -255,7 +266,7 @@ def terms(node: Node) -> int:
 def _reads(loop: Loop, nodes: tuple[Node, ...]) -> Counter[Node]:
     """Count how often an element of each node is computed if nothing is stored."""
     reads: Counter[Node] = Counter()
-    for out in (*loop.carry_out, *loop.ys):
+    for out in loop.roots:
         reads[out] += 1
     for node in reversed(nodes):
         view = isinstance(node, Reshape | Permute | Slice | Broadcast)

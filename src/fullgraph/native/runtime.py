@@ -20,7 +20,8 @@ from fullgraph.native.build import Built, build
 from fullgraph.native.compiler import find_compiler, vector_isa
 from fullgraph.native.emit import TRAILER, Program, emit
 from fullgraph.native.large import LARGE_BYTES, large_tensor
-from fullgraph.native.scalar import DIVISION_BY_ZERO, OUT_OF_BOUNDS, SINGULAR
+from fullgraph.native.scalar import DIVISION_BY_ZERO, INTERRUPTED, OUT_OF_BOUNDS, SINGULAR
+from fullgraph.native.signals import attach_signals, raise_interruption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from fullgraph.native.ir import Loop
     from fullgraph.native.lanes import Plan
 
-__all__ = ["CompiledLoop", "compile_loop", "stacked_rows", "torch_dtype"]
+__all__ = ["CompiledLoop", "compile_loop", "load", "raise_status", "stacked_rows", "torch_dtype"]
 
 SLICE_SECONDS: Final = 0.1  # a long loop runs in slices of about this, so that Ctrl-C is heard
 FIRST_SLICE_WORK: Final = 20_000_000  # additions that are safely shorter than that
@@ -59,8 +60,8 @@ def _addresses(symbols: Sequence[str]) -> list[int] | None:
     return [address for address in found if address is not None]
 
 
-def compile_loop(loop: Loop, plan: Plan, *, vector_math: str = "sleef") -> CompiledLoop:
-    """Emit, build and load `loop`."""
+def load(loop: Loop, plan: Plan, vector_math: str) -> tuple[Program, Built]:
+    """Emit, build and load `loop`, and bind what it calls."""
     isa = vector_isa(find_compiler()) if vector_math == "sleef" else ""
     program = emit(loop, plan, isa=isa)
     table = _addresses(program.symbols)
@@ -72,7 +73,14 @@ def compile_loop(loop: Loop, plan: Plan, *, vector_math: str = "sleef") -> Compi
         bind = built.library.fg_bind
         bind.restype, bind.argtypes = None, [ctypes.c_void_p]
         bind((ctypes.c_void_p * len(table))(*table))
-    return CompiledLoop(loop, plan, program, built)
+    if "fg_interrupted" in program.text:
+        attach_signals(built.library)
+    return program, built
+
+
+def compile_loop(loop: Loop, plan: Plan, *, vector_math: str = "sleef") -> CompiledLoop:
+    """Emit, build and load a scan."""
+    return CompiledLoop(loop, plan, *load(loop, plan, vector_math))
 
 
 @functools.lru_cache(maxsize=8)
@@ -200,7 +208,7 @@ class CompiledLoop:
         else:
             status = self._sliced(inputs, results, steps, (first, stride), threads)
         if status:
-            _raise_status(status)
+            raise_status(status, self.built.library)
         return results
 
     def run_steps(
@@ -231,7 +239,7 @@ class CompiledLoop:
         if end - begin <= self._small and not self.program.scratch:
             pack = self._pack(*before, *rest, *after, *ys, begin, end, *order, 0, self._blocks, 0)
             if status := self._function(pack):
-                _raise_status(status)
+                raise_status(status, self.built.library)
             return
         scratch = self._scratch()
         heap = 0 if scratch is None else scratch.data_ptr()
@@ -245,7 +253,7 @@ class CompiledLoop:
                 self._pack(*before, *rest, *target, *ys, cut, until, *order, 0, self._blocks, heap)
             )
             if status:
-                _raise_status(status)
+                raise_status(status, self.built.library)
             before = target
 
     def direct_names(self) -> dict[str, object]:
@@ -254,7 +262,7 @@ class CompiledLoop:
             "empty": empty_strided,
             "run": self._function,
             "pack": self._pack,
-            "fail": _raise_status,
+            "fail": functools.partial(raise_status, library=self.built.library),
         }
         for k, (shape, strides, dtype) in enumerate((*self._carry, *self._ys)):
             names |= {f"shape{k}": shape, f"strides{k}": strides, f"dtype{k}": dtype}
@@ -367,7 +375,18 @@ def stacked_rows(
     return empty_strided((steps, *shape), strides, dtype)
 
 
-def _raise_status(status: int) -> None:
+def raise_status(status: int, library: ctypes.CDLL) -> None:
+    """Raise what the status of a generated function says.
+
+    Raises
+    ------
+    NativeRuntimeError
+        A step failed.
+    BaseException
+        What a signal handler raised while the loop ran, KeyboardInterrupt for Ctrl-C.
+    """
+    if status & INTERRUPTED:
+        raise_interruption(library)
     reasons = []
     if status & DIVISION_BY_ZERO:
         reasons.append("an integer was divided by zero")

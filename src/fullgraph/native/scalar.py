@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIVISION_BY_ZERO",
+    "INTERRUPTED",
     "OUT_OF_BOUNDS",
     "SCALAR",
     "SINGULAR",
@@ -26,6 +27,7 @@ __all__ = [
 DIVISION_BY_ZERO: Final = 1
 OUT_OF_BOUNDS: Final = 2
 SINGULAR: Final = 4
+INTERRUPTED: Final = 8
 
 
 @dataclass(frozen=True)

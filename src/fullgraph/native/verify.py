@@ -42,6 +42,11 @@ def verify(loop: Loop) -> None:
                 f"carry {before.index} is {before.dtype}{list(before.shape)} "
                 f"and becomes {after.dtype}{list(after.shape)}"
             )
+    if loop.going is not None:
+        if (loop.going.dtype, loop.going.shape) != (BOOL, ()):
+            raise InvalidIRError("the condition of a while loop is one truth value")
+        if loop.xs or loop.ys:
+            raise InvalidIRError("a while loop has no xs and no ys")
     known = {*loop.carry, *loop.xs, *loop.consts}
     for node in loop.nodes:
         if isinstance(node, Input) and node not in known:

@@ -11,6 +11,7 @@ import pytest
 from fullgraph.errors import NothingCompiledError
 from fullgraph.plugin.budgets import Budgets, read_budgets
 from fullgraph.plugin.bypass import BypassWatch
+from fullgraph.plugin.collector import Collector
 from fullgraph.plugin.contexts import Switchboard
 from fullgraph.plugin.copies import Copies
 from fullgraph.plugin.jitted import jitted_argument
@@ -57,6 +58,7 @@ class RunSession:
         self.board = Switchboard()
         self._watch = BypassWatch()
         self._recorder = RunRecorder()
+        self._collector = Collector()
         self._undo = contextlib.ExitStack()
         self.budgets: Budgets = read_budgets(config.rootpath / "pyproject.toml")
 
@@ -89,6 +91,7 @@ class RunSession:
         self._undo.callback(set_call_options, before)
         _progress.while_running.append(self._watch.paused)
         self._undo.callback(_progress.while_running.remove, self._watch.paused)
+        self._undo.callback(self._collector.unfreeze)
         copies = Copies(self._dispatch)
         self._undo.callback(copies.restore)
         copies.take_over_all()
@@ -254,6 +257,7 @@ class RunSession:
     def _patched(self, request: Any, xp: Any, mode: str) -> Iterator[None]:
         import torch._dynamo  # noqa: F401 - takes seconds, which are no function's own
 
+        self._collector.freeze()
         with contextlib.ExitStack() as stack:
             for target in list(tagged_targets(request.module)):
                 if target.tag.torch_compile:

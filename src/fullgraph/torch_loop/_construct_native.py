@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fullgraph.errors import UsageError
 from fullgraph.torch_loop._construct import import_torch
@@ -24,7 +24,7 @@ def torch_native_loop_adapter(
     threads: int = 1,
     vector_math: Literal["sleef", "libm"] = "sleef",
 ) -> LoopAdapter:
-    """Return an adapter that runs a scan of CPU tensors as one compiled C function.
+    """Return an adapter that runs a scan or while loop of CPU tensors as one compiled C function.
 
     Register it for ``array_api_compat.torch`` (`fullgraph.register_loop_adapter`) or use it in a
     block (`fullgraph.use_loop_adapter`). A body is captured once with Dynamo, compiled with the C
@@ -34,7 +34,7 @@ def torch_native_loop_adapter(
     Parameters
     ----------
     max_steps : int, optional
-        Longest scan that is taken; by default any.
+        Longest loop that is taken; by default any. With it a while loop needs `max_steps`, too.
     max_elements : int, optional
         Most elements of one input, carry leaf or stacked output; by default any.
     fallback : {"raise", "eager"}
@@ -49,8 +49,8 @@ def torch_native_loop_adapter(
     Returns
     -------
     LoopAdapter
-        Its `scan` keeps all rules of `fullgraph.scan`; its `checkpoint` is None; while loops stay
-        eager.
+        Its `scan` and `while_loop` keep all rules of `fullgraph.scan` and `fullgraph.while_loop`;
+        its `checkpoint` is None.
 
     Raises
     ------
@@ -75,8 +75,10 @@ def torch_native_loop_adapter(
     outside its tensor raise after the loop. When a body is compiled it also runs once in plain
     Python on the first row.
 
-    Long loops run in slices, so that Ctrl-C is heard within a second. Results are allocated after a
-    look at the free memory. Compiled loops are kept in ``$FULLGRAPH_CACHE`` or
+    Ctrl-C is heard within a second, in a while loop that never ends as well. A while loop runs on
+    one thread. One whose condition is false at once is not compiled, and its body not looked at.
+    Inside a user's own ``torch.compile`` a while loop is torch's while operator. Results are
+    allocated after a look at the free memory. Compiled loops are kept in ``$FULLGRAPH_CACHE`` or
     ``~/.cache/fullgraph/native``, which only the user can read.
 
     Examples
@@ -109,20 +111,46 @@ def torch_native_loop_adapter(
     )
 
 
+@overload
 def explain_loop(
     body: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    /,
+    *,
+    length: int | None = None,
+    vector_math: Literal["sleef", "libm"] = "sleef",
+) -> LoopExplanation: ...
+
+
+@overload
+def explain_loop(
+    cond: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    init: Any,
+    /,
+    *,
+    vector_math: Literal["sleef", "libm"] = "sleef",
+) -> LoopExplanation: ...
+
+
+def explain_loop(
+    body: Callable[..., Any],
     init: Any,
     xs: Any = None,
     *,
     length: int | None = None,
     vector_math: Literal["sleef", "libm"] = "sleef",
 ) -> LoopExplanation:
-    """Compile a body for the native adapter, run it once, and say what became of it.
+    """Compile a loop for the native adapter and say what became of it.
+
+    ``explain_loop(body, init, xs)`` is about a scan, which runs once; ``explain_loop(cond, body,
+    init)`` about a while loop, which takes no step.
 
     Parameters
     ----------
     body, init, xs, length : as in `fullgraph.scan`
-        As for `fullgraph.scan`. Gradients are off.
+        Or ``cond, body, init`` as in `fullgraph.while_loop`. Gradients are off.
     vector_math : {"sleef", "libm"}
         As for `torch_native_loop_adapter`.
 
@@ -146,11 +174,17 @@ def explain_loop(
     >>> told = explain_loop(lambda c, x: (c * torch.rand(32), None), torch.ones(32), length=5)
     >>> told.operation
     'aten.rand.default of no operands'
+    >>> explain_loop(lambda s: s < 50, lambda s: s * 2, torch.tensor(3)).operations
+    {'lt': 1, 'mul': 1}
     """
     _check_choice("vector_math", vector_math, ("sleef", "libm"))
     import_torch("explain_loop")
-    from fullgraph.torch_loop._explain import explain
+    from fullgraph.torch_loop._explain import explain, explain_while
 
+    if callable(init):
+        if length is not None:
+            raise UsageError("length is for scans; a while loop ends when its condition says so.")
+        return explain_while(body, init, xs, vector_math)
     return explain(body, init, xs, length, vector_math)
 
 

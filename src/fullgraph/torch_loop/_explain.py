@@ -11,12 +11,16 @@ from fullgraph.errors import GradientRefusedError, UnsupportedBodyError
 from fullgraph.native.compiler import find_compiler
 from fullgraph.native.ir import Loop, Map, Nested, Node, format_loop
 from fullgraph.torch_loop._driver import TorchLoopDriver
-from fullgraph.torch_loop._native import NAME, NativeEngine, native_rules
+from fullgraph.torch_loop._native import NativeEngine, native_rules
+from fullgraph.torch_loop._native_step import NAME
+from fullgraph.torch_loop._native_while import NativeWhile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LoopExplanation", "explain"]
+    from fullgraph.native.dispatch import Specialisation
+
+__all__ = ["LoopExplanation", "explain", "explain_while"]
 
 PyTree = Any
 
@@ -98,18 +102,35 @@ def explain(
     length: int | None,
     vector_math: Literal["sleef", "libm"],
 ) -> LoopExplanation:
-    """Compile a body and say how; see `fullgraph.torch_loop.explain_loop`."""
+    """Compile a scan and say how; see `fullgraph.torch_loop.explain_loop`."""
     rules = native_rules(None, None)
     engine = NativeEngine(rules, 1, vector_math)
     driver = TorchLoopDriver(rules, engine)
+    return _told(lambda: driver.scan(body, init, xs, length=length), engine.specialisations)
+
+
+def explain_while(
+    cond: Callable[[PyTree], Any],
+    body: Callable[[PyTree], PyTree],
+    init: PyTree,
+    vector_math: Literal["sleef", "libm"],
+) -> LoopExplanation:
+    """Compile a while loop and say how; see `fullgraph.torch_loop.explain_loop`."""
+    loops = NativeWhile(native_rules(None, None), vector_math)
+    return _told(lambda: loops.compile(cond, body, init), loops.specialisations)
+
+
+def _told(
+    compile_it: Callable[[], Any], specialisations: Callable[[], list[Specialisation]]
+) -> LoopExplanation:
     try:
         with torch.no_grad():
-            driver.scan(body, init, xs, length=length)
+            compile_it()
     except UnsupportedBodyError as refusal:
         return LoopExplanation(str(refusal), refusal.operation, refusal.line)
     except GradientRefusedError as refusal:
         return LoopExplanation(str(refusal), f"{NAME}: gradients")
-    found = engine.specialisations()[-1]
+    found = specialisations()[-1]
     compiled = found.compiled
     return LoopExplanation(
         captured=format_loop(compiled.loop),

@@ -9,40 +9,36 @@ from typing import Any, Final
 import torch
 
 from fullgraph.errors import (
-    FullgraphException,
-    LoopCompilationError,
     MissingBackendError,
-    SpecialisationLimitError,
-    UnsupportedBodyError,
 )
 from fullgraph.loops import LoopAdapter, _eager
 from fullgraph.loops._carry import split_result, strengthen, weak_leaves
 from fullgraph.loops._eager_torch import TorchOps, ops_for_this_call
 from fullgraph.loops._tree import flatten, unflatten
 from fullgraph.native.capture import mark
+from fullgraph.native.cells import shared_cells
 from fullgraph.native.compiler import find_compiler, unsupported_platform
-from fullgraph.native.dispatch import RECOMPILE_LIMIT, Site, Specialisation
-from fullgraph.native.inductor import can_inline
+from fullgraph.native.dispatch import Site, Specialisation
+from fullgraph.native.gradient.nested import DIFFERENTIATED
+from fullgraph.native.inductor import can_inline, is_capturing
 from fullgraph.torch_loop._checkpoint import checkpoint
 from fullgraph.torch_loop._driver import (
-    CarryChangedError,
     FlatScan,
     NeedsRehearsal,
     TorchLoopDriver,
 )
-from fullgraph.torch_loop._failures import is_limit_hit
-from fullgraph.torch_loop._native_ways import short_way, with_fallback
+from fullgraph.torch_loop._native_step import NAME, SITES, as_tensor, reason_of, step_of
+from fullgraph.torch_loop._native_ways import plain_scan, short_way, with_fallback
+from fullgraph.torch_loop._native_while import NativeWhile, plain_while, short_while
 from fullgraph.torch_loop._quiet import quiet_compilation
 from fullgraph.torch_loop._rules import Rules, check_output
-from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
+from fullgraph.torch_loop._skeleton import rebuild, skeleton_of
 
 __all__ = ["NAME", "NativeEngine", "captured_step", "native_adapter", "native_rules"]
 
 PyTree = Any
 Body = Callable[[PyTree, PyTree], tuple[PyTree, PyTree]]
 
-NAME: Final = "torch_native_loop_adapter"
-SITES: Final = 256  # bodies an adapter remembers; the least recently used one is forgotten
 DTYPES: Final = (
     *(torch.float64, torch.float32, torch.int64, torch.int32, torch.int16, torch.int8),
     *(torch.uint8, torch.bool),
@@ -67,8 +63,16 @@ def native_adapter(
     rules = native_rules(max_steps, max_elements)
     engine = NativeEngine(rules, threads, vector_math)
     driver = TorchLoopDriver(rules, engine)
-    scan = with_fallback(driver.scan) if fallback == "eager" else driver.scan
-    return LoopAdapter(scan=short_way(engine, scan), checkpoint=checkpoint)
+    loops = NativeWhile(rules, vector_math)
+    scan, while_loop = driver.scan, loops.run
+    if fallback == "eager":
+        scan = with_fallback(driver.scan, plain_scan, 1)
+        while_loop = with_fallback(loops.run, plain_while, 2)
+    return LoopAdapter(
+        scan=short_way(engine, scan),
+        checkpoint=checkpoint,
+        while_loop=short_while(loops, while_loop),
+    )
 
 
 def native_rules(max_steps: int | None, max_elements: int | None) -> Rules:
@@ -105,8 +109,9 @@ class NativeEngine:
         self.rules = rules
         self._threads = threads
         self._vector_math = vector_math
-        # By the id of the body's code, which is kept alive beside; closures share their code.
-        self.sites: OrderedDict[int, tuple[Any, Site]] = OrderedDict()
+        # By the id of the body's code, which is kept alive beside (closures share their code), and
+        # the cells that functions of its closure share.
+        self.sites: OrderedDict[tuple[int, tuple[int, ...]], tuple[Any, Site]] = OrderedDict()
 
     def scan(self, call: FlatScan, *, rehearsed: bool) -> tuple[list[Any], PyTree]:
         """Run a scan that was captured before, or capture it now."""
@@ -123,7 +128,7 @@ class NativeEngine:
                 with quiet_compilation():
                     results = site.call(*run, reverse=call.reverse, segment=segment)
             except Exception as error:
-                reason = _reason(error)
+                reason = reason_of(error)
                 if reason is error:
                     raise
                 raise reason from error
@@ -140,11 +145,12 @@ class NativeEngine:
 
     def site(self, body: Body) -> Site:
         """Return where captures of `body` are kept."""
-        key = getattr(body, "__code__", None) or type(body)
-        known = self.sites.get(id(key))
+        code = getattr(body, "__code__", None) or type(body)
+        key = id(code), shared_cells(body)
+        known = self.sites.get(key)
         if known is None:
-            known = key, Site(captured_step, self._vector_math, self._threads)
-            self.sites[id(key)] = known
+            known = code, Site(captured_step, self._vector_math, self._threads)
+            self.sites[key] = known
             if len(self.sites) > SITES:
                 self.sites.popitem(last=False)
         return known[1]
@@ -232,9 +238,13 @@ def inlined_scan(
     def fresh(leaf: torch.Tensor) -> torch.Tensor:
         return leaf.clone(memory_format=torch.contiguous_format)
 
+    way = (
+        vector_math + DIFFERENTIATED if is_capturing() and torch.is_grad_enabled() else vector_math
+    )
+
     def step(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
         # The mark says whose scan this is and how it is meant; it has no gradient on purpose.
-        marked = [mark(leaf, vector_math, threads) for leaf in carry]
+        marked = [mark(leaf, way, threads) for leaf in carry]
         new, y = step_of(call.body, call.carry, call.row, marked, row if call.xs else [])
         outputs: list[Any] = []
         skeleton_of(y, outputs)
@@ -245,8 +255,28 @@ def inlined_scan(
     y = step_of(call.body, call.carry, call.row, [fresh(leaf) for leaf in init], rows)[1]
     skeleton = skeleton_of(y, [])
     xs = call.xs or [torch.arange(call.length)]
-    carry, ys = scan(step, [fresh(leaf) for leaf in init], xs, reverse=call.reverse)
+    begin = [fresh(leaf) for leaf in init]
+    if is_capturing():
+        return _nested_scan(call, step, begin, xs, skeleton)
+    carry, ys = scan(step, begin, xs, reverse=call.reverse)
     return list(carry), rebuild(skeleton, list(ys))
+
+
+def _nested_scan(
+    call: FlatScan, step: Callable[..., Any], init: list[Any], xs: list[Any], skeleton: PyTree
+) -> tuple[list[Any], PyTree]:
+    """Emit a scan into the body of a loop of ours.
+
+    torch must not differentiate it, we do: so gradients are off around the operator, and around
+    nothing else. The mark in its body says whether they were on.
+    """
+    from torch._higher_order_ops import scan
+
+    rows = [torch.flip(leaf, [0]) for leaf in xs] if call.reverse else [leaf.clone() for leaf in xs]
+    with torch.no_grad():
+        carry, ys = scan(step, init, rows)
+    found = [torch.flip(leaf, [0]) for leaf in ys] if call.reverse else list(ys)
+    return list(carry), rebuild(skeleton, found)
 
 
 def captured_step(body: Body, init: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:
@@ -263,78 +293,3 @@ def captured_step(body: Body, init: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:
         rebuild(skeleton, [mark(leaf, "new", i) for i, leaf in enumerate(new)]),
         rebuild(y_skeleton, [mark(as_tensor(leaf), "y", i) for i, leaf in enumerate(outputs)]),
     )
-
-
-def step_of(
-    body: Body, skeleton: Skeleton, row_skeleton: Skeleton, carry: list[Any], row: list[Any]
-) -> tuple[list[torch.Tensor], PyTree]:
-    """Call a body on leaves; return the leaves of the new carry, and y.
-
-    What is wrong with a carry was found in the rehearsal; here it only has to stop the capture.
-    """
-    result = body(rebuild(skeleton, carry), rebuild(row_skeleton, row))
-    if type(result) is not tuple or len(result) != 2:
-        raise CarryChangedError
-    leaves: list[Any] = []
-    if not collect(skeleton, result[0], leaves):
-        raise CarryChangedError
-    accepted: list[torch.Tensor] = []
-    for before, after in zip(carry, leaves, strict=True):
-        if not isinstance(after, torch.Tensor):  # a Python number
-            accepted.append(torch.tensor(after, dtype=before.dtype))
-        elif after.dtype != before.dtype or after.shape != before.shape:
-            raise CarryChangedError
-        else:
-            accepted.append(after)
-    return accepted, result[1]
-
-
-def as_tensor(leaf: Any) -> torch.Tensor:
-    """Return an output of a body as a tensor."""
-    return leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf)
-
-
-def _reason(error: Exception) -> Exception:
-    """Return what a failed capture means to the user."""
-    inner = getattr(error, "inner_exception", None)
-    if isinstance(error, FullgraphException):
-        return error
-    if isinstance(inner, FullgraphException):
-        return inner
-    if inner is not None:
-        return LoopCompilationError(
-            f"{NAME}: the loop compiler failed on this body, which is a bug of fullgraph: "
-            f"{type(inner).__name__}: {inner}. Please report it; use_loop_adapter(namespace, None) "
-            f"runs the loop meanwhile."
-        )
-    if is_limit_hit(error):
-        return SpecialisationLimitError(
-            f"{NAME}: {RECOMPILE_LIMIT} captures of this body are compiled, which is the most one "
-            f"body takes. Shapes, dtypes or Python numbers that it closes over varied: pass what "
-            f"changes as xs or in the carry."
-        )
-    if not type(error).__module__.startswith("torch._dynamo"):
-        return error
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    line = _user_line(error)
-    advice = (
-        "Compute with tensors only: no printing, no Python decisions on tensor values (write "
-        "torch.where or fullgraph.cond), no changes of outer state"
-    )
-    if "unbacked symbols" in said:
-        said = "an index that is a 0-d tensor"
-        advice = "Write torch.index_select(a, 0, i.reshape(1))[0] for a[i]"
-    return UnsupportedBodyError(
-        f"the body cannot become a native loop: it cannot be captured whole: {said}"
-        f"{' at ' + line if line else ''}. {advice}.",
-        "capture",
-        line,
-    )
-
-
-def _user_line(error: Exception) -> str:
-    stack = getattr(error, "real_stack", None)
-    if not stack:
-        return ""
-    frame = stack[-1]
-    return f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}"

@@ -16,6 +16,7 @@ from fullgraph.errors import (
 from fullgraph.loops import _eager
 from fullgraph.loops._eager_torch import ops_for_this_call
 from fullgraph.loops._foreign import whole_driver
+from fullgraph.native.cells import shared_cells
 from fullgraph.torch_loop._transforms import active_transform
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from fullgraph.torch_loop._native import NativeEngine
 
-__all__ = ["short_way", "with_fallback"]
+__all__ = ["plain_scan", "short_way", "with_fallback"]
 
 PyTree = Any
 Body = Any
@@ -52,7 +53,7 @@ def short_way(
         reverse: bool = False,
     ) -> tuple[PyTree, PyTree]:
         if not compiling() and type(xs) is torch.Tensor and length is None and short:
-            site = sites.get(id(getattr(body, "__code__", None)))
+            site = sites.get((id(getattr(body, "__code__", None)), shared_cells(body)))
             row = rows.like(xs) if site is not None and active_transform() is None else None
             if site is not None and row is not None:
                 steps = len(xs)
@@ -85,29 +86,41 @@ class _Rows:
         return row
 
 
-def with_fallback(
-    scan: Callable[..., tuple[PyTree, PyTree]],
-) -> Callable[..., tuple[PyTree, PyTree]]:
-    """Return `scan` with plain Python for bodies that cannot be compiled."""
-    warned: dict[int, Any] = {}
+def with_fallback(run: Callable[..., Any], plain: Callable[..., Any], functions: int) -> Any:
+    """Return `run` with plain Python for bodies that cannot be compiled.
 
-    def scan_or_fall_back(
-        body: Body, init: PyTree, xs: PyTree, *, length: int | None, reverse: bool
-    ) -> tuple[PyTree, PyTree]:
+    Parameters
+    ----------
+    run, plain : callable
+        The native and the plain loop, of the same arguments.
+    functions : int
+        How many of the first arguments are functions, whose code is remembered when refused.
+    """
+    warned: dict[tuple[int, ...], Any] = {}
+
+    def run_or_fall_back(*args: Any, **options: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
-            return scan(body, init, xs, length=length, reverse=reverse)
-        key = getattr(body, "__code__", None) or type(body)
-        if id(key) not in warned:
+            return run(*args, **options)
+        codes = [getattr(f, "__code__", None) or type(f) for f in args[:functions]]
+        key = tuple(map(id, codes))
+        if key not in warned:
             try:
-                return scan(body, init, xs, length=length, reverse=reverse)
+                return run(*args, **options)
             except (UnsupportedBodyError, GradientRefusedError) as reason:
                 if isinstance(reason, UnsupportedBodyError):
-                    warned[id(key)] = key
+                    warned[key] = codes
                 warnings.warn(
                     f"a loop runs as plain Python, 100 to 1 000 times slower: {reason}",
                     NativeFallbackWarning,
                     stacklevel=4,
                 )
-        return _eager.scan(body, init, xs, length=length, reverse=reverse, ops=ops_for_this_call())
+        return plain(*args, **options)
 
-    return scan_or_fall_back
+    return run_or_fall_back
+
+
+def plain_scan(
+    body: Body, init: PyTree, xs: PyTree, *, length: int | None, reverse: bool
+) -> tuple[PyTree, PyTree]:
+    """Run a scan as plain Python."""
+    return _eager.scan(body, init, xs, length=length, reverse=reverse, ops=ops_for_this_call())

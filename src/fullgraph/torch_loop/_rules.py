@@ -16,7 +16,7 @@ from fullgraph.loops._ops import SCALAR_KINDS, dtype_name
 from fullgraph.loops._plan import scan_length
 from fullgraph.torch_loop._skeleton import Skeleton, path_of
 
-__all__ = ["Rules", "check_arguments", "check_output", "refuse"]
+__all__ = ["Rules", "check_arguments", "check_output", "check_state", "refuse"]
 
 PyTree = Any
 
@@ -105,6 +105,23 @@ def check_arguments(
     if rules.max_steps is not None and steps > rules.max_steps:
         raise refuse(rules, f"the scan has {steps} steps, and may have at most {rules.max_steps}.")
     return steps
+
+
+def check_state(rules: Rules, skeleton: Skeleton, leaves: list[Any], max_steps: int | None) -> None:
+    """Check the flattened arguments of a while loop.
+
+    Raises
+    ------
+    UnsupportedLoopError
+        If the adapter does not take them.
+    """
+    _check_containers(rules, skeleton, "carry")
+    for index, leaf in enumerate(leaves):
+        _check_leaf(rules, leaf, skeleton, index, "carry")
+    most = rules.max_steps
+    if most is not None and (max_steps is None or max_steps > most):
+        steps = "has no max_steps" if max_steps is None else f"may take {max_steps} steps"
+        raise refuse(rules, f"the while loop {steps}, and may take at most {most}.")
 
 
 def _check_containers(rules: Rules, skeleton: Skeleton, root: str) -> None:

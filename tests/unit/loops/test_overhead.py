@@ -17,6 +17,7 @@ def benchmark():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # a ratio of times means nothing beside another worker
 @pytest.mark.parametrize("width", [1, 1000])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_overhead_of_scan(benchmark, library, width):

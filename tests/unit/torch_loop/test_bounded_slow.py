@@ -15,6 +15,7 @@ def rates(y):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("length", [16, 64])
 def test_runge_kutta(length):

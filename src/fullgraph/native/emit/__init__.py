@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fullgraph.native.emit._program import TRAILER, Program, emit
+from fullgraph.native.emit._program import TRAILER, UNBOUNDED, Program, emit
 
-__all__ = ["TRAILER", "Program", "emit"]
+__all__ = ["TRAILER", "UNBOUNDED", "Program", "emit"]

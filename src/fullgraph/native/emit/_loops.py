@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fullgraph.native.emit._elements import Elements, Position
     from fullgraph.native.ir import Node, Shape
 
-__all__ = ["Buffers", "keep", "loop", "memory_size", "over", "store"]
+__all__ = ["Buffers", "forever", "keep", "loop", "memory_size", "over", "store"]
 
 
 @dataclass
@@ -101,6 +101,11 @@ def loop(
         pragma = [f"#pragma omp simd{reduction}{status}"]
     head = f"for (int64_t {name} = {start}; {name} < {n}; ++{name}) {{"
     return [*pragma, head, *indent(body), "}"]
+
+
+def forever(body: list[str]) -> list[str]:
+    """Return a loop that its body ends."""
+    return ["for (;;) {", *indent(body), "}"]
 
 
 def store(e: Elements, node: Node, target: Callable[[Position], str], *, unroll: bool) -> None:

@@ -104,6 +104,25 @@ static inline int64_t fg_ipow(int64_t base, int64_t exponent) {
 #define fg_shift_right(a, b, t) \\
   ((b) < 0 || (b) >= (int64_t)(8 * sizeof(t)) ? (t)((a) < 0 ? -1 : 0) : (t)((a) >> (b)))
 """,
+    "fg_interrupted": """\
+// Signals are Python's: its functions are bound when the file is loaded. An exception that a
+// handler raises waits here for fg_raise, in the thread that runs the loop.
+static void *fg_python[5];
+static __thread void *fg_error[3];
+void fg_attach(void **table) { memcpy(fg_python, table, sizeof fg_python); }
+void fg_raise(void) {
+  ((void (*)(void *, void *, void *))fg_python[4])(fg_error[0], fg_error[1], fg_error[2]);
+}
+static __attribute__((noinline, cold)) bool fg_interrupted(void) {
+  if (!fg_python[0]) return false;
+  const int state = ((int (*)(void))fg_python[0])();
+  const bool raised = ((int (*)(void))fg_python[1])() != 0;
+  if (raised)
+    ((void (*)(void **, void **, void **))fg_python[2])(fg_error, fg_error + 1, fg_error + 2);
+  ((void (*)(int))fg_python[3])(state);
+  return raised;
+}
+""",
     "fg_fma": """\
 #ifdef __FMA__
 #define fg_fma(a, b, c) __builtin_fma(a, b, c)

@@ -9,7 +9,7 @@ from fullgraph.native.emit._elements import Elements, Position
 from fullgraph.native.emit._loops import Buffers, over
 from fullgraph.native.emit._prelude import prelude
 from fullgraph.native.emit._scope import Scope, indent
-from fullgraph.native.emit._step import carry_memory, write_step
+from fullgraph.native.emit._step import FUEL, carry_memory, write_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,13 +18,20 @@ if TYPE_CHECKING:
     from fullgraph.native.ir import Input, Loop, Node
     from fullgraph.native.lanes import Plan
 
-__all__ = ["Program", "emit"]
+__all__ = ["TRAILER", "UNBOUNDED", "Program", "emit"]
 
 STACK_BYTES = 64 * 1024  # more memory than this comes from the caller instead of the stack
 ALIGNMENT = 64
 
 # What follows the addresses in the argument array of the generated function, in this order.
 TRAILER = ("t_begin", "t_end", "first", "stride", "block_begin", "block_end", "scratch")
+
+
+UNBOUNDED = (1 << 63) - 1  # as `t_end` of a while loop: any number of steps
+LEAVE = "done = !{0}; if (done || t == t_end || status) break;"
+FUEL_LEFT = f"int64_t fuel = {FUEL};"
+WHILE_COUNTERS = ("int64_t t;", "bool done;")
+WHILE_ENDS = ("if (steps_taken) *steps_taken = t;", "if (done_at) *done_at = done;")
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,8 @@ class Program:
     text : str
         C source; the function is ``int64_t fg_run(const int64_t *a)``. Its argument array holds
         addresses of carry, xs, consts, new carry and ys, then `TRAILER`; step ``t`` reads and
-        writes row ``first + stride * t``.
+        writes row ``first + stride * t``. A while loop has two more addresses before `TRAILER`,
+        perhaps 0: the steps taken (int64), and whether its condition ended it (bool).
     symbols : list of str
         Vector math routines to bind with ``fg_bind`` after loading.
     blocks : int
@@ -73,18 +81,14 @@ def emit(loop: Loop, plan: Plan, *, isa: str = "") -> Program:
     for c in loop.consts:
         e.storage[c] = _whole(e, c, f"k{c.index}")
     targets = [_whole(e, y, f"y{j}_t") for j, y in enumerate(loop.ys)]
-    step = write_step(e, buffers, loop, carry_names, targets)
+    step = write_step(e, buffers, loop, carry_names, targets, LEAVE)
     at = ["const int64_t now = first + stride * t;"] if loop.xs or loop.ys else []
     at += [_at_time(x, "x", x.index) for x in loop.xs]
     at += [_at_time(y, "y", j) for j, y in enumerate(loop.ys)]
-    block = [
-        *load,
-        *e.before,
-        "for (int64_t t = t_begin; t < t_end; ++t) {",
-        *indent([*at, *step]),
-        "}",
-        *save,
-    ]
+    times = ["for (int64_t t = t_begin; t < t_end; ++t) {", *indent([*at, *step]), "}"]
+    if loop.going is not None:
+        times = ["for (t = t_begin, done = false;; ++t) {", *indent(step), "}"]
+    block = [*load, *e.before, *times, *save]
     blocks = -(-plan.lanes // plan.block) if plan.lanes else 1
     if plan.lanes:
         last = plan.lanes - plan.block
@@ -103,10 +107,18 @@ def emit(loop: Loop, plan: Plan, *, isa: str = "") -> Program:
     ]
     if scratch:
         trailer.append(f"char *const scratch = (char *)a[{n + len(TRAILER) - 1}];")
-    lines = [*pointers, *trailer, "int64_t status = 0;", *memory, *block, "return status;"]
+    counters = _counters([*e.before, *step]) if loop.going is None else [*WHILE_COUNTERS, FUEL_LEFT]
+    ends = [] if loop.going is None else WHILE_ENDS
+    lines = [*pointers, *trailer, "int64_t status = 0;", *counters, *memory, *block, *ends]
+    lines.append("return status;")
     body = "\n".join(["int64_t fg_run(const int64_t *restrict a) {", *indent(lines), "}", ""])
     head, symbols = prelude(body, isa)
     return Program(f"{head}\n{body}", symbols, blocks, scratch)
+
+
+def _counters(lines: list[str]) -> list[str]:
+    """Return what while loops inside the step count down between looks at signals."""
+    return [FUEL_LEFT] if any("fuel -=" in line for line in lines) else []
 
 
 def _used(plan: Plan) -> tuple[str, ...]:
@@ -128,6 +140,11 @@ def _pointers(loop: Loop) -> list[str]:
             t = f"const {node.dtype.c}" if constant else node.dtype.c
             name = f"{letter}{i}_in" if letter == "c" else f"{letter}{i}"
             lines.append(f"{t} *restrict {name} = ({t} *)a[{len(lines)}];")
+    if loop.going is not None:
+        lines += [
+            f"int64_t *const steps_taken = (int64_t *)a[{len(lines)}];",
+            f"bool *const done_at = (bool *)a[{len(lines) + 1}];",
+        ]
     return lines
 
 

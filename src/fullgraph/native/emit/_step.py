@@ -7,12 +7,15 @@ from collections.abc import Callable
 from fullgraph.native.emit._elements import Elements, Position
 from fullgraph.native.emit._fill import fill
 from fullgraph.native.emit._index import LANE, Index, linear, minus, reshaped
-from fullgraph.native.emit._loops import Buffers, loop, memory_size, over, store
+from fullgraph.native.emit._loops import Buffers, forever, loop, memory_size, over, store
 from fullgraph.native.emit._scope import Scope
-from fullgraph.native.ir import Input, Loop, Nested, Node, Project, Reduce, Reshape
+from fullgraph.native.ir import Input, Loop, Nested, Node, Project, Reduce, Reshape, topological
 from fullgraph.native.lanes import make_plan
+from fullgraph.native.scalar import INTERRUPTED
 
-__all__ = ["carry_memory", "write_step"]
+__all__ = ["FUEL", "carry_memory", "write_step"]
+
+FUEL = 20_000_000  # additions after which a while loop looks for signals: some milliseconds
 
 Target = Callable[[Position], str]
 
@@ -33,9 +36,14 @@ def _local(e: Elements, node: Node, name: str) -> Target:
 
 
 def write_step(
-    e: Elements, buffers: Buffers, loop: Loop, carry: list[str], ys: list[Target]
+    e: Elements,
+    buffers: Buffers,
+    loop: Loop,
+    carry: list[str],
+    ys: list[Target],
+    leave: str = "if (!{0} || status) break;",
 ) -> list[str]:
-    """Return the statements of one step.
+    """Return the statements of one step; those of a while loop begin with its condition.
 
     Parameters
     ----------
@@ -43,28 +51,60 @@ def write_step(
         Names of the carry's memory.
     ys : list of callable
         C text of where an element of each y goes.
+    leave : str
+        How a while loop ends, with ``{0}`` for its condition.
     """
-    plan = e.plan
     step = Scope()
     results: dict[Node, list[str]] = {}
-    for node in loop.nodes:
+    test: list[str] = []
+    if loop.going is not None:
+        _values(e, buffers, topological((loop.going,)), step, results)
+        going = e.element(loop.going, ())
+        test = [*step.lines(e.plan.block), leave.format(going), *_signals(e.plan.work)]
+        step = Scope(memo=step.memo)  # what the condition has computed is there already
+    _values(e, buffers, loop.nodes, step, results)
+    for y, target in zip(loop.ys, ys, strict=True):
+        if not _lane_sum(e, y, target):
+            store(e, y, target, unroll=e.plan.unroll)
+    _new_carry(e, buffers, loop, carry)
+    return [*test, *step.lines(e.plan.block)]
+
+
+def _values(
+    e: Elements,
+    buffers: Buffers,
+    nodes: tuple[Node, ...],
+    step: Scope,
+    results: dict[Node, list[str]],
+) -> None:
+    """Write the nodes that have memory into the scope of a step, and make it the current one."""
+    plan = e.plan
+    for node in nodes:
+        if node in e.storage:
+            continue
         if isinstance(node, Project):
             name = results[node.arg][node.index]
             e.storage[node] = _whole(node, name)
         elif isinstance(node, Nested):
-            e.scope = step
-            results[node] = _nested(e, buffers, node)
-        elif node in plan.stored and node not in e.storage:
+            if node not in results:
+                e.scope = step
+                results[node] = _nested(e, buffers, node)
+        elif node in plan.stored:
             e.scope = Scope() if node in plan.invariant else step
             fill(e, buffers, node)
             if node in plan.invariant:
                 e.before += e.scope.lines(plan.block)
     e.scope = step
-    for y, target in zip(loop.ys, ys, strict=True):
-        if not _lane_sum(e, y, target):
-            store(e, y, target, unroll=plan.unroll)
-    _new_carry(e, buffers, loop, carry)
-    return step.lines(plan.block)
+
+
+def _signals(work: int) -> list[str]:
+    """Return a look at pending signals, now and then: nobody knows how long a while loop takes."""
+    return [
+        f"if ((fuel -= {work}) < 0) {{",
+        f"  fuel = {FUEL};",
+        f"  if (fg_interrupted()) return status | {INTERRUPTED};",
+        "}",
+    ]
 
 
 def _lane_sum(e: Elements, y: Node, target: Target) -> bool:
@@ -113,7 +153,7 @@ def _nested(e: Elements, buffers: Buffers, node: Nested) -> list[str]:
     targets: list[Target] = []
     stacked: list[str] = []
     for y in node.loop.ys:
-        name = buffers.plain(e, y.dtype, node.length * y.size, "y")
+        name = buffers.plain(e, y.dtype, node.length * y.size)
         stacked.append(name)
         shape = (node.length, *y.shape)
         targets.append(
@@ -128,7 +168,8 @@ def _nested(e: Elements, buffers: Buffers, node: Nested) -> list[str]:
 
         over(e, leaf.shape, None, body, unroll=False)
     step = write_step(inner, buffers, node.loop, names, targets)
-    e.scope.uniform += [*inner.before, *loop(t, node.length, step)]
+    turns = loop(t, node.length, step) if node.loop.going is None else forever(step)
+    e.scope.uniform += [*inner.before, *turns]
     return [*names, *stacked]
 
 

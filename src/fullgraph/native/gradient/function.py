@@ -77,6 +77,8 @@ class _Loop(torch.autograd.Function):
         GradientLoops.latest_saved = run.steps, saved.own_bytes
         ctx.run, ctx.saved = run, replace(saved, tensors=())
         ctx.save_for_backward(*saved.tensors)
+        # What is differentiated is kept, too, so that a second derivative finds its way here.
+        ctx.behind = [t for t in tensors if t.requires_grad]
         flows = (*run.activity.new, *run.activity.ys)
         ctx.mark_non_differentiable(
             *(r for r, flow in zip(results, flows, strict=True) if not flow)
@@ -97,7 +99,7 @@ class _Loop(torch.autograd.Function):
                 found = run.loops.run_backward(saved, cotangents[:n], cotangents[n:])
         gradients = [g for group in found for g in group]
         if torch.is_grad_enabled():  # create_graph=True
-            gradients = _refusing_more(gradients, [*tensors, *cotangents])
+            gradients = _refusing_more(gradients, [*ctx.behind, *tensors, *cotangents])
         return None, *gradients
 
 

@@ -18,6 +18,7 @@ from fullgraph.native.capture import (
     Marked,
     StepRunner,
     example_of,
+    fake_mode,
     functional_graph,
 )
 from fullgraph.native.convert import Converter, origin_of, refusal
@@ -219,16 +220,12 @@ def _leaves(values: Sequence[torch.Tensor], active: Sequence[bool]) -> list[torc
     ]
 
 
-def _fake_mode() -> Any:
-    return torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)  # noqa: SLF001
-
-
 def find_activity(step: Step) -> Activity:
     """Return through which leaves derivatives flow, found by running the step on fake tensors."""
     n, m, _ = step.counts
     init, xs, arguments = step.wants[:n], step.wants[n : n + m], step.wants[n + m :]
     carry = init
-    with torch._guards.tracing(None), _fake_mode():  # noqa: SLF001
+    with torch._guards.tracing(None), fake_mode():  # noqa: SLF001
         while True:
             with torch.enable_grad():
                 results = step.run(_leaves(step.examples(), (*carry, *xs, *arguments)))
@@ -268,7 +265,7 @@ def trace_joint(step: Step, activity: Activity) -> Joint:
         gradients = iter(found)
         return [*results, *(next(gradients) if wanted else None for wanted in active)]
 
-    with torch._guards.tracing(None), _fake_mode(), torch.fx.traceback.preserve_node_meta():  # noqa: SLF001
+    with torch._guards.tracing(None), fake_mode(), torch.fx.traceback.preserve_node_meta():  # noqa: SLF001
         examples = step.examples()
         for (shape, dtype), flow in zip(activity.forms, flows, strict=True):
             if flow:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from fullgraph.native.convert import refusal
 from fullgraph.native.gradient.loops import collect_gradients
 from fullgraph.native.gradient.split import split_forward, split_nested
 from fullgraph.native.runtime import torch_dtype
@@ -58,9 +57,7 @@ def nested_wants(arguments: Any) -> bool:
     """
     body, init, xs, extra = arguments[:4]
     marks = body.graph.find_nodes(op="call_function", target=torch.ops.fullgraph.mark)
-    marks += body.graph.find_nodes(
-        op="call_function", target=torch.ops.fullgraph.mark.default
-    )
+    marks += body.graph.find_nodes(op="call_function", target=torch.ops.fullgraph.mark.default)
     return any(str(n.args[1]).endswith(DIFFERENTIATED) for n in marks) and any(
         isinstance(t, torch.Tensor) and t.requires_grad and t.is_floating_point()
         for t in (*init, *xs, *extra)
@@ -118,12 +115,6 @@ class NestedGradients:
             step = GraphStep(body, examples, len(init), len(rows))
             activity = find_activity(step)
             joint = trace_joint(step, activity)
-        if joint.constants:
-            raise refusal(
-                "a tensor made from Python values in the body of a nested loop",
-                step.current,
-                "Make it outside of the nested loop",
-            )
         self.loops |= step.nested.loops
         self._inner.append(step)  # its loops are part of these
         return _Nested(joint, activity, self.loops)
@@ -134,7 +125,8 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, nested: _Nested, n: int, m: int, *tensors: torch.Tensor) -> Any:
-        init, xs, consts = list(tensors[:n]), list(tensors[n : n + m]), list(tensors[n + m :])
+        init, xs = list(tensors[:n]), list(tensors[n : n + m])
+        consts = [*tensors[n + m :], *nested.joint.constants]
         length = xs[0].shape[0]
         forward, joint = nested.forward, nested.joint
         outputs = NESTED(init, xs, [consts[i] for i in forward.consts], length, nested.forward_key)
@@ -169,7 +161,7 @@ class _Function(torch.autograd.Function):
         joint, backward = nested.joint, nested.backward
         held = dict(zip(ctx.sources, ctx.saved_tensors, strict=True))
 
-        def tensor(source: Source) -> torch.Tensor:
+        def tensor(source: Source) -> Any:
             if source.kind == "ct":
                 return cotangents[n + source.index]
             found: torch.Tensor = held[source]

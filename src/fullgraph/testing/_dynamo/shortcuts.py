@@ -1,7 +1,7 @@
 """Work that Dynamo does needlessly for array-API code, left out while it traces for us.
 
 Measured on torch 2.14.1 by ``benchmarks/testing_overhead.py``: together they take first calls of
-SciPy's `variation` and `logsumexp` to about 0.45 times the bare ones. Neither changes what is
+SciPy's `variation` and `logsumexp` to about 0.45 times the bare ones. None changes what is
 captured (a test compares records with and without them).
 
 Tried and left out: marking the helpers of array-api-compat one level up (`is_torch_array`, ...)
@@ -81,3 +81,31 @@ def no_guard_profiling() -> Iterator[None]:
         yield
     finally:
         guards.profile_guard_manager = measure
+
+
+_SETTINGS = (
+    "_get_dynamo_config_for_logging",
+    "_scrubbed_inductor_config_for_logging",
+    "_compiler_config_for_logging",
+    "_functorch_config_for_logging",
+)
+
+
+@contextlib.contextmanager
+def no_metrics_of_settings() -> Iterator[None]:
+    """Leave the settings of torch out of each frame's metrics, for which they are made JSON."""
+    from torch._dynamo import utils as module
+
+    utils: Any = module
+    found = [name for name in _SETTINGS if hasattr(utils, name)]
+    if not (enabled and internals_known() and found):
+        yield
+        return
+    saved = {name: getattr(utils, name) for name in found}
+    for name in found:
+        setattr(utils, name, lambda: None)
+    try:
+        yield
+    finally:
+        for name, function in saved.items():
+            setattr(utils, name, function)

@@ -15,7 +15,11 @@ import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fullgraph.testing._dynamo.breaks import Break, parse_message
-from fullgraph.testing._dynamo.shortcuts import constant_helpers, no_guard_profiling
+from fullgraph.testing._dynamo.shortcuts import (
+    constant_helpers,
+    no_guard_profiling,
+    no_metrics_of_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,13 +35,12 @@ class LogTap(logging.Filter):
     """Hear what one of torch's loggers says while it is open, and let nothing more of it out.
 
     A filter on the logger itself sees each record in the thread that made it, before any handler.
-    Taps of one logger may overlap in any order: its level is put back with the last of them.
+    The logger's level stays as it is, since setting it empties the caches of all loggers, 1 ms each
+    time: the logger says that it is enabled instead. Taps of one logger may overlap in any order.
     """
 
     _lock = threading.Lock()
     _open: ClassVar[dict[str, list[LogTap]]] = {}
-    _levels: ClassVar[dict[str, tuple[int, int]]] = {}
-    """Level, and effective level, of the logger before its first tap."""
 
     def __init__(self, name: str, hear: Callable[[str], object]) -> None:
         super().__init__()
@@ -45,19 +48,16 @@ class LogTap(logging.Filter):
         self._hear = hear
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Hear the record; pass it on only if its level was enabled without us."""
+        """Hear the record; pass it on only if its level is enabled without us."""
         self._hear(record.getMessage())
-        levels = self._levels.get(self._logger.name)
-        return levels is None or record.levelno >= levels[1]
+        return logging.Logger.isEnabledFor(self._logger, record.levelno)
 
     def __enter__(self) -> Self:
         logger = self._logger
         with self._lock:
             taps = self._open.setdefault(logger.name, [])
             if not taps:
-                self._levels[logger.name] = logger.level, logger.getEffectiveLevel()
-                if logger.getEffectiveLevel() > logging.DEBUG:
-                    logger.setLevel(logging.DEBUG)
+                vars(logger)["isEnabledFor"] = lambda _level: True
             taps.append(self)
             # in front: the filter that refuses a record keeps it from those behind it
             logger.filters.insert(0, self)
@@ -70,7 +70,7 @@ class LogTap(logging.Filter):
             taps = self._open[logger.name]
             taps.remove(self)
             if not taps:
-                logger.setLevel(self._levels.pop(logger.name)[0])
+                del vars(logger)["isEnabledFor"]
 
 
 class _Hush(logging.Filter):
@@ -149,6 +149,7 @@ def _ours(config: dict[str, Any]) -> Iterator[None]:
         quiet_logs(),
         constant_helpers(),
         no_guard_profiling(),
+        no_metrics_of_settings(),
         quiet_notices(),
     ):
         yield
