@@ -127,16 +127,19 @@ def _example_wants(node: Any) -> bool:
 class _Runner(StepRunner):
     """Runs a step whose nested loops are differentiated by us, not by torch."""
 
-    def __init__(self, gm: torch.fx.GraphModule, given: Any, nested: NestedGradients) -> None:
+    def __init__(
+        self, gm: torch.fx.GraphModule, given: Any, nested: NestedGradients, *, inside: bool
+    ) -> None:
         super().__init__(gm, given)
         self.nested = nested
+        self.inside = inside
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Take over nested loops that derivatives flow through."""
         if n.op == "call_function" and n.target is torch.ops.higher_order.scan:
             self.current = n
             values, _ = self.fetch_args_kwargs_from_env(n)
-            if nested_wants(values):
+            if nested_wants(values, inside=self.inside):
                 return self.nested.run(n, values)
         return super().run_node(n)
 
@@ -168,7 +171,7 @@ class MarkedStep:
         """Return the new carry, then ys."""
         nodes = [*self.inputs, *self.marked.arguments]
         given = dict(zip(nodes, values, strict=True))
-        self._runner = runner = _Runner(self.marked.graph, given, self.nested)
+        self._runner = runner = _Runner(self.marked.graph, given, self.nested, inside=False)
         runner.run(*values[len(self.inputs) :])
         return [runner.found[key] for key in self.marked.results]
 
@@ -208,7 +211,7 @@ class GraphStep:
 
     def run(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return the new carry, then ys."""
-        self._runner = runner = _Runner(self.graph, {}, self.nested)
+        self._runner = runner = _Runner(self.graph, {}, self.nested, inside=True)
         return list(runner.run(*values))
 
 

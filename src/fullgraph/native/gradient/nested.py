@@ -49,16 +49,18 @@ torch.library.register_fake("fullgraph::nested_loop", _fake, lib=_LIBRARY)
 NESTED: Final = torch.ops.fullgraph.nested_loop.default
 
 
-def nested_wants(arguments: Any) -> bool:
+def nested_wants(arguments: Any, *, inside: bool) -> bool:
     """Whether derivatives flow through a scan with these arguments.
 
     Gradients are off around every scan of ours, so that torch does not differentiate it; the mark
-    in its body says whether they were on.
+    in its body says whether they were on. `inside` of a nested loop they flow wherever they can,
+    since the body of one cannot switch them: Dynamo refuses that.
     """
     body, init, xs, extra = arguments[:4]
     marks = body.graph.find_nodes(op="call_function", target=torch.ops.fullgraph.mark)
     marks += body.graph.find_nodes(op="call_function", target=torch.ops.fullgraph.mark.default)
-    return any(str(n.args[1]).endswith(DIFFERENTIATED) for n in marks) and any(
+    on = inside or any(str(n.args[1]).endswith(DIFFERENTIATED) for n in marks)
+    return on and any(
         isinstance(t, torch.Tensor) and t.requires_grad and t.is_floating_point()
         for t in (*init, *xs, *extra)
     )
