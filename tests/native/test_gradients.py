@@ -66,6 +66,18 @@ def test_a_second_derivative_raises(native):
         torch.autograd.grad(first.sum(), weight)
 
 
+def test_a_second_derivative_raises_where_only_the_carry_is_differentiated(native):
+    """Nothing that is saved, and no cotangent, depends on the first carry here."""
+    run = lambda v: native.run(lambda c, x: (c * c * 0.5, None), v, None, length=3)[0].sum()
+    with pytest.raises(GradientRefusedError, match="first derivatives only"):
+        torch.autograd.functional.hessian(run, leaf(3, grad=False))
+    v = leaf(3)
+    loss = run(v)
+    (first,) = torch.autograd.grad(loss, v, create_graph=True)
+    with pytest.raises(GradientRefusedError, match="gradient penalty"):
+        (loss + (first**2).sum()).backward()
+
+
 def test_int_counter_and_none_leaves(native):
     weight = leaf(3)
 

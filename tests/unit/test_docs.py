@@ -94,6 +94,19 @@ def test_pytest_reference_names_every_option_and_marker() -> None:
         assert f"`{name}" in text, name
 
 
+def test_command_line_reference_names_every_option() -> None:
+    click = pytest.importorskip("click")
+    from fullgraph.cli import app
+
+    (group,) = [value for value in vars(app).values() if isinstance(value, click.Group)]
+    text = (DOCS / "cli.md").read_text()
+    for name, command in group.commands.items():
+        assert f"`fullgraph {name} " in text or f"`fullgraph {name}`" in text
+        for parameter in command.params:
+            if parameter.param_type_name == "option":
+                assert f"`{parameter.opts[-1]}" in text, f"{name} {parameter.opts[-1]}"
+
+
 @pytest.fixture(scope="module")
 def performance():
     spec = importlib.util.spec_from_file_location("fg_speed", ROOT / "tools" / "performance.py")

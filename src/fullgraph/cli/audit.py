@@ -56,7 +56,7 @@ def audit(
     html: Path | None,
     as_json: bool,
 ) -> None:
-    r"""Run the tests of PACKAGE in all modes, and say what torch.compile captures of it.
+    """Run the tests of PACKAGE in all modes, and say what torch.compile captures of it.
 
     \b
     fullgraph audit array_api_extra -n 2
@@ -68,7 +68,7 @@ def audit(
     was recorded until then is kept.
 
     Exits with 0 if all tests pass, 1 if some fail, 2 if there are none, 130 if interrupted.
-    """
+    """  # noqa: D301 - click reads \b, not its spelling
     from fullgraph.testing._dynamo.versions import torch_release
 
     torch_release()

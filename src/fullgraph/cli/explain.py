@@ -59,7 +59,7 @@ def explain(
     grad: bool,
     as_json: bool,
 ) -> None:
-    r"""Run a function eagerly and compiled, compare, and show where the graph breaks.
+    """Run a function eagerly and compiled, compare, and show where the graph breaks.
 
     \b
     fullgraph explain mypkg.stats:mode --arg "float64[3,4]" --kwarg axis=0
@@ -69,7 +69,7 @@ def explain(
 
     Exits with 0 if the call is one whole graph in both modes, or needs none, and equal to eager;
     with 1 if it is not, or raises.
-    """
+    """  # noqa: D301 - click reads \b, not its spelling
     from fullgraph.cli.values import imported, parse_keyword, parse_value
     from fullgraph.errors import UsageError
     from fullgraph.testing._dynamo.versions import torch_release

@@ -37,13 +37,13 @@ def loop(
     show_c: bool,
     as_json: bool,
 ) -> None:
-    r"""Compile a loop body for the native adapter, run it once, and say what became of it.
+    """Compile a loop body for the native adapter, run it once, and say what became of it.
 
     \b
     fullgraph loop mypkg.filters:step --init "float64[8]=zeros" --xs "float64[100,8]"
 
     Exits with 0 if it compiles, with 1 if it is refused; the line and the operation are named.
-    """
+    """  # noqa: D301 - click reads \b, not its spelling
     from fullgraph.cli.values import imported, parse_value
     from fullgraph.errors import MissingBackendError
 

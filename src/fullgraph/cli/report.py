@@ -48,7 +48,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path, allow_dash=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def report(context: click.Context, /, files: tuple[str, ...], **options: Any) -> None:
-    r"""Show, render, merge and compare record files, as --fg-report writes them.
+    """Show, render, merge and compare record files, as --fg-report writes them.
 
     \b
     fullgraph report run.json                          a table
@@ -56,7 +56,7 @@ def report(context: click.Context, /, files: tuple[str, ...], **options: Any) ->
     fullgraph report new.json --compare old.json       what got worse, what better
 
     Exits with 1 if a comparison finds something worse.
-    """
+    """  # noqa: D301 - click reads \b, not its spelling
     from fullgraph.cli.files import merged, read
 
     file = merged(map(read, files))

@@ -45,6 +45,7 @@ BLOCK_STEP = 16  # blocks are multiples of this: whole vector registers of every
 BLOCK_LIMIT = 1024
 BLOCK_BYTES = 24 * 1024  # memory of a block: three quarters of L1, the rest is for xs and ys
 SHORT = 8  # reductions of up to so many elements are written out
+AGAIN = 3  # cheap elements that are read so often are computed again instead of stored
 WHILE_STEPS = 8  # guessed for a while loop inside a body; it looks for signals itself
 UNROLL_LIMIT = 700  # scalar statements of one step beyond which loops are written instead
 
@@ -246,9 +247,24 @@ def _stored(
         )
         reads = _reads(loop, nodes)
         several = Map | Gather | Reduce | Contract
-        stored.update(n for n in nodes if isinstance(n, several) and reads[n] > 1)
+        for node in nodes:
+            again = reads[node] <= 1 or (reads[node] <= AGAIN and _is_cheap(node, stored))
+            if isinstance(node, several) and not again:
+                stored.add(node)
         stored.update(_deep(nodes, stored))
     return frozenset(n for n in stored if not isinstance(n, Input | Constant | Iota | Project))
+
+
+def _is_cheap(node: Node, stored: set[Node]) -> bool:
+    """Whether computing an element of `node` again costs no more than reading it from memory."""
+    if not isinstance(node, Map) or SCALAR[node.fn].cost > 1:
+        return False
+    for a in node.args:
+        while isinstance(a, Reshape | Permute | Slice | Broadcast):
+            a = a.arg
+        if a not in stored and not isinstance(a, Input | Constant):
+            return False
+    return True
 
 
 def _is_long(node: Node) -> bool:
@@ -275,7 +291,7 @@ def _reads(loop: Loop, nodes: tuple[Node, ...]) -> Counter[Node]:
             if isinstance(node, Contract) or (
                 isinstance(node, Map | Broadcast) and a.size < node.size
             ):
-                times = 2
+                times = AGAIN + 1
             reads[a] += times
     return reads
 

@@ -29,7 +29,7 @@ from fullgraph.testing._modes import Mode
 from fullgraph.testing._records import BreakSite, Outcome
 from fullgraph.testing._snapshot import Snapshot
 from fullgraph.testing._tally import Call
-from fullgraph.testing._target import has_tensor_inputs, placed, unseen
+from fullgraph.testing._target import has_tensor_inputs, not_yet_run, placed, unseen
 
 if TYPE_CHECKING:
     from fullgraph.testing._engine import Engine
@@ -124,6 +124,11 @@ class Attempt:
     def _returned(self, result: Any, log: CallLog, *, sites: tuple[BreakSite, ...]) -> Any:
         __tracebackhide__ = True
         outcome = outcome_of(log, self._has_tensors)
+        lazy = not_yet_run(result, self._owner.func, self._owner.name)
+        if lazy is not None:
+            sites = (*sites, lazy)
+            if outcome in (Outcome.TRACED_EMPTY, Outcome.NO_TENSOR):
+                outcome = Outcome.FRAME_SKIPPED
         whole = not sites and not log.over_limit and outcome is not Outcome.FRAME_SKIPPED
         call = self._finish(outcome, whole=whole, sites=sites)
         must_be_whole = self._owner.mode is Mode.FULLGRAPH and (

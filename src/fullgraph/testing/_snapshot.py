@@ -243,8 +243,10 @@ def _same_bits(one: torch.Tensor, two: torch.Tensor) -> bool:
 
 
 def _flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    return plain.reshape(-1).view(torch.uint8)
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    # a copy has the strides that a view of other size needs; an expanded tensor of one element, or
+    # of none, is contiguous with a stride of 0
+    return plain.clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8)
 
 
 def _restore_tensor(tensor: torch.Tensor, saved: tuple[int | None, torch.Tensor | None]) -> None:

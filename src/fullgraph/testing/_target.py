@@ -18,7 +18,7 @@ from fullgraph.testing._records import BreakSite
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["has_tensor_inputs", "is_python", "placed", "unseen"]
+__all__ = ["has_tensor_inputs", "is_python", "not_yet_run", "placed", "unseen"]
 
 
 def _code(func: Any) -> Any:
@@ -69,6 +69,22 @@ def unseen(func: Any, name: str) -> BreakSite:
         reason="Dynamo did not look at this call",
         explanation="torch.compile is disabled (TORCHDYNAMO_DISABLE, a stance, "
         "torch.compiler.disable), or a torch.compile of your own has skipped or compiled it before",
+        skips_frame=True,
+    )
+    return placed(site, func, name)
+
+
+def not_yet_run(result: Any, func: Any, name: str) -> BreakSite | None:
+    """Return the site of a result whose items the caller computes later, out of any graph."""
+    if not isinstance(result, map | filter | types.GeneratorType):
+        return None
+    site = BreakSite(
+        file=__file__,
+        line=0,
+        function="",
+        reason=f"returns a {type(result).__name__}, which is run after the compiled call",
+        explanation="its items are computed when somebody goes through it, eagerly",
+        hints=("Return a list.",),
         skips_frame=True,
     )
     return placed(site, func, name)

@@ -40,6 +40,9 @@ def test_every_command_has_help(fullgraph_command, command):
     ran = fullgraph_command(command, "--help")
     assert ran.code == 0
     assert "Exits with" in ran.out
+    assert "\\b" not in ran.out
+    examples = [line for line in ran.out.splitlines() if line.startswith(f"  fullgraph {command} ")]
+    assert examples or command == "doctor"  # one a line, not run together
 
 
 def test_version(fullgraph_command):

@@ -8,7 +8,7 @@ from fullgraph.native.dtypes import BOOL, F32, F64, I8, I64, U8
 from fullgraph.native.emit import TRAILER, emit
 from fullgraph.native.emit._elements import converted, literal
 from fullgraph.native.emit._index import LANE, linear, minus, plus, reshaped, times
-from fullgraph.native.ir import Constant, Input, Loop, Map
+from fullgraph.native.ir import Constant, Contract, Input, Loop, Map
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.scalar import SCALAR, expression
 
@@ -127,3 +127,36 @@ def test_emission_is_a_pure_function():
 
 def test_the_trailer_is_what_the_runtime_packs():
     assert TRAILER == ("t_begin", "t_end", "first", "stride", "block_begin", "block_end", "scratch")
+
+
+def grid_loop(fn="sub"):
+    c = Input(dtype=F64, shape=(8, 3), role="carry", index=0)
+    d = Input(dtype=F64, shape=(8, 3), role="carry", index=1)
+    apart = Map(dtype=F64, shape=(8, 3), fn=fn, args=(c, d), compute=F64)
+    new = Map(dtype=F64, shape=(8, 3), fn="mul", args=(apart, apart), compute=F64)
+    return Loop(carry=(c, d), xs=(), consts=(), carry_out=(new, apart), ys=(apart,))
+
+
+def test_rows_that_lie_together_are_one_loop():
+    text = emit(grid_loop(), make_plan(grid_loop(), lanes=False, unroll_limit=-1)).text
+    assert "< 24; ++" in text
+    assert "< 3; ++" not in text
+
+
+@pytest.mark.parametrize(("fn", "stored"), [("sub", 1), ("hypot", 2)])
+def test_what_is_cheap_is_computed_again_instead_of_stored(fn, stored):
+    c = Input(dtype=F64, shape=(8,), role="carry", index=0)
+    x = Input(dtype=F64, shape=(8,), role="x", index=0)
+    apart = Map(dtype=F64, shape=(8,), fn=fn, args=(c, x), compute=F64)
+    new = Map(dtype=F64, shape=(8,), fn="mul", args=(apart, apart), compute=F64)
+    y = Map(dtype=F64, shape=(8,), fn="add", args=(apart, c), compute=F64)
+    loop = Loop(carry=(c,), xs=(x,), consts=(), carry_out=(new,), ys=(y,))
+    assert len(make_plan(loop, lanes=False, unroll_limit=-1).stored) == stored
+
+
+def test_an_operand_of_a_product_is_stored():
+    c = Input(dtype=F64, shape=(1, 9, 9), role="carry", index=0)
+    twice = Map(dtype=F64, shape=(1, 9, 9), fn="add", args=(c, c), compute=F64)
+    new = Contract(dtype=F64, shape=(1, 9, 9), lhs=twice, rhs=c)
+    loop = Loop(carry=(c,), xs=(), consts=(), carry_out=(new,), ys=())
+    assert twice in make_plan(loop, lanes=False, unroll_limit=-1).stored

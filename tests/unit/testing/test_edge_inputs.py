@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullgraph.errors import GraphBreakError, UsageError
+from fullgraph.errors import FullGraphError, GraphBreakError, UsageError
 from fullgraph.testing import Outcome, check_compiled, compiled
 
 MODES = ["compile", "fullgraph"]
@@ -472,3 +472,55 @@ def test_threads_that_compile_the_same_at_once_have_no_recompiles():
     alone(x())
     names = sorted(item.frame for item in alone.record.specialisations)
     assert sorted(item.frame for item in call.record.specialisations) == names
+
+
+@pytest.mark.parametrize("mode", ["compile", "fullgraph"])
+@pytest.mark.parametrize(
+    ("func", "kind", "outcome"),
+    [
+        (lambda v: map(torch.sin, [v, v]), "map", Outcome.FRAME_SKIPPED),
+        (lambda v: map(torch.sin, [v + 1]), "map", Outcome.GRAPH_RAN),
+        (lambda v: filter(None, [v.shape]), "filter", Outcome.FRAME_SKIPPED),
+    ],
+)
+def test_what_is_run_after_the_call_is_not_captured(func, kind, outcome, mode):
+    call = compiled(func, mode=mode)
+    assert type(call(x())).__name__ == kind
+    assert call.record.calls == {outcome: 1}
+    assert call.record.whole == 0
+    reasons = [site.reason for site in call.record.breaks]
+    assert f"returns a {kind}, which is run after the compiled call" in reasons
+    error = GraphBreakError if mode == "compile" else FullGraphError
+    with pytest.raises(error, match="run after the compiled call"):
+        compiled(func, mode=mode, allow_graph_breaks=0)(x())
+
+
+def test_lists_and_zips_of_what_was_computed_are_captured():
+    call = compiled(lambda v: zip([v + 1], [v * 2], strict=True))
+    assert len(list(call(x()))) == 1
+    assert call.record.whole == 1
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_a_transform_around_a_compiled_function_is_named(transform):
+    call = compiled(lambda v: (v * 2).sum())
+    transform(call)(x().reshape(4, 1) if transform is torch.func.vmap else x())
+    (site,) = call.record.breaks
+    assert site.reason == "called by a transform of torch.func"
+    assert "compiled(torch.func.grad(f))" in site.hints[0]
+    inner = compiled(torch.func.grad(lambda v: (v * 2).sum()))
+    inner(x())
+    assert inner.record.whole == 1
+
+
+def test_without_the_private_question_the_reason_is_torchs(monkeypatch):
+    monkeypatch.delattr(torch._C._functorch, "maybe_current_level")
+    call = compiled(lambda v: (v * 2).sum())
+    torch.func.vmap(call)(x().reshape(4, 1))
+    assert call.record.calls == {Outcome.FRAME_SKIPPED: 1}
+
+
+@pytest.mark.parametrize("dynamic", [0, 1, "yes"])
+def test_dynamic_is_true_false_or_none(dynamic):
+    with pytest.raises(UsageError, match="give True, False or None"):
+        compiled(lambda v: v, dynamic=dynamic)

@@ -314,3 +314,17 @@ def test_unchanged_tensors_are_not_written_to():
     version = value._version
     roundtrip(value, lambda _: None)
     assert value._version == version
+
+
+@pytest.mark.parametrize("shape", [(1,), (0,), (0, 3), (1, 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.bool])
+def test_expanded_tensors_of_few_elements(shape, dtype):
+    tensor = torch.ones((), dtype=dtype).expand(shape)
+    Snapshot((tensor,), {}).restore()
+    assert tensor.shape == shape
+    base = torch.ones((), dtype=dtype)
+    view = base.expand(1)
+    saved = Snapshot((view,), {})
+    base.zero_()
+    saved.restore()
+    assert base == torch.ones((), dtype=dtype)

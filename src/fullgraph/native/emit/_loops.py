@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fullgraph.native.emit._index import LANE, Index
+from fullgraph.native.emit._index import LANE, Index, linear
 from fullgraph.native.emit._scope import Scope, indent
 
 if TYPE_CHECKING:
@@ -77,12 +79,31 @@ def over(
     body(names)
     lines = e.scope.lines(e.plan.block)
     e.scope = saved
+    if independent and lane is None:
+        names, shape, lines = _as_one(names, shape, lines)
     inner = True
     for name, n in reversed(list(zip(names, shape, strict=True))):
         if isinstance(name, str) and name != LANE:
             lines = loop(name, n, lines, simd=inner and independent and lane is None)
             inner = False
     e.scope.uniform += lines if not inner else ["{", *indent(lines), "}"]
+
+
+def _as_one(
+    names: list[Index], shape: Shape, lines: list[str]
+) -> tuple[list[Index], Shape, list[str]]:
+    """Make loops one, if their indices occur only as the position in the whole row-major array.
+
+    Short rows would leave vector registers half empty.
+    """
+    used = [name for name in names if isinstance(name, str)]
+    position = linear(names, shape)
+    if len(used) < 2 or not isinstance(position, str):
+        return names, shape, lines
+    without = "\n".join(lines).replace(position, "")
+    if re.search(rf"\b(?:{'|'.join(used)})\b", without):
+        return names, shape, lines
+    return [used[0]], (math.prod(shape),), [line.replace(position, used[0]) for line in lines]
 
 
 def loop(

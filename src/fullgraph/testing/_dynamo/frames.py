@@ -28,6 +28,7 @@ from fullgraph.testing._dynamo.calls import (
 from fullgraph.testing._dynamo.marker import with_marker
 from fullgraph.testing._dynamo.signature import describe_frame, describe_globals
 from fullgraph.testing._dynamo.tracing import tracing
+from fullgraph.testing._dynamo.transforms import inside_transform
 
 if TYPE_CHECKING:
     import types
@@ -260,6 +261,15 @@ def _classify(answer: Any, code: types.CodeType, module: str, events: list[Break
     if is_machinery(code.co_filename):
         return None
     if reason.startswith(("an error was suppressed", "Dynamo decided to skip")):
+        if inside_transform():
+            event = Break(
+                where,
+                "called by a transform of torch.func",
+                explanation="Dynamo compiles nothing that torch.func.grad, vmap and the like call",
+                hints=("Compile the transformed function: compiled(torch.func.grad(f)).",),
+                skips_frame=True,
+            )
+            return _Skip("skip", frame, event, answer)
         if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
             reason = "Attempt to trace generator"
         return skip("skip", reason.splitlines()[0])
