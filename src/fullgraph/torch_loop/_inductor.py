@@ -49,8 +49,6 @@ def bounded_adapter(*, max_steps: int, max_elements: int) -> LoopAdapter:
         zero_steps=False,
         namedtuples=False,
         nested=False,
-        advice="Run this loop eagerly with use_loop_adapter(namespace, None), or with another "
-        "adapter.",
     )
     driver = TorchLoopDriver(rules, _Unrolled(rules))
 

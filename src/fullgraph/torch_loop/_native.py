@@ -82,14 +82,6 @@ def native_rules(max_steps: int | None, max_elements: int | None) -> Rules:
         max_steps=max_steps,
         max_elements=max_elements,
         dtypes=DTYPES,
-        one_dtype=False,
-        scalars=True,
-        empty=True,
-        zero_steps=True,
-        namedtuples=True,
-        nested=True,
-        advice="Run this loop eagerly with use_loop_adapter(namespace, None), or with another "
-        "adapter.",
     )
 
 

@@ -53,13 +53,15 @@ class Rules:
     max_steps: int | None
     max_elements: int | None
     dtypes: tuple[torch.dtype, ...]
-    one_dtype: bool
-    scalars: bool
-    empty: bool
-    zero_steps: bool
-    namedtuples: bool
-    nested: bool
-    advice: str
+    one_dtype: bool = False
+    scalars: bool = True
+    empty: bool = True
+    zero_steps: bool = True
+    namedtuples: bool = True
+    nested: bool = True
+    advice: str = (
+        "Run this loop eagerly with use_loop_adapter(namespace, None), or with another adapter."
+    )
 
 
 def refuse(rules: Rules, what: str) -> UnsupportedLoopError:
