@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from fullgraph import cond, scan, use_loop_adapter
-from fullgraph.errors import GradientRefusedError, LoopTypeError, UsageError
+from fullgraph.errors import (
+    GradientRefusedError,
+    LoopError,
+    LoopTypeError,
+    NativeMemoryError,
+    UsageError,
+)
 
 
 def leaf(*shape, seed=0, dtype=torch.float64, grad=True):
@@ -340,3 +346,49 @@ def test_threads_share_the_lanes_of_the_backward(native_with, threads):
     rate = leaf(1)
     body = lambda c, x: (torch.sin(c * rate + x), c)
     native.gradients(body, leaf(20_000), leaf(60, 20_000), closed=[rate])
+
+
+def test_batched_gradients_are_refused(native):
+    weight = leaf(3)
+    carry = native.run(lambda c, x: (torch.sin(c * weight) + x, None), leaf(3), leaf(4, 3))[0]
+    with pytest.raises(GradientRefusedError, match="cannot be batched"):
+        torch.autograd.grad(carry, weight, torch.eye(3).double(), is_grads_batched=True)
+
+
+def test_a_body_that_torch_cannot_differentiate_says_so(native):
+    class Forward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, v):
+            return v * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            raise NotImplementedError
+
+    with pytest.raises(LoopError):
+        native.run(lambda c, x: (Forward.apply(c) + x, None), leaf(3), leaf(4, 3))
+
+
+def test_rows_that_would_not_fit_are_refused_before_they_are_made(native):
+    weight = leaf(1000, 1000)
+    body = lambda c, x: (c * weight + x, None)
+    xs = torch.zeros(1, dtype=torch.float64).expand(10**7)
+    with pytest.raises(NativeMemoryError, match="the rows that are saved for the backward"):
+        native.run(body, leaf(1000, 1000), xs)
+
+
+def test_a_product_with_zero_in_a_body_stays_one(native):
+    weight = leaf(2)
+    body = lambda c, x: (c * 0.0 + x, c * weight * 0.0)
+    init = torch.tensor([float("inf"), -1.0], dtype=torch.float64, requires_grad=True)
+    carry, ys = native.run(body, init, leaf(2, 2))
+    assert carry[1] == native.plain(body, init, leaf(2, 2))[0][1]
+    assert torch.isnan(ys[0, 0])
+
+
+def test_sums_of_what_the_old_carry_says(native, form):
+    """Gradients that are summed read the cotangent of this step, not of the one before it."""
+    weight, other = leaf(40), leaf(40, seed=1)
+    body = lambda c, x: ((c[0] * weight + c[1], c[1] * other + x), c[0])
+    init = (leaf(40, seed=2), leaf(40, seed=3))
+    native.gradients(body, init, leaf(5, 40), closed=[weight, other])

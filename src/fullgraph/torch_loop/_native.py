@@ -28,7 +28,12 @@ from fullgraph.torch_loop._driver import (
     TorchLoopDriver,
 )
 from fullgraph.torch_loop._native_step import NAME, SITES, as_tensor, reason_of, step_of
-from fullgraph.torch_loop._native_ways import plain_scan, short_way, with_fallback
+from fullgraph.torch_loop._native_ways import (
+    eager_under_transforms,
+    plain_scan,
+    short_way,
+    with_fallback,
+)
 from fullgraph.torch_loop._native_while import NativeWhile, plain_while, short_while
 from fullgraph.torch_loop._quiet import quiet_compilation
 from fullgraph.torch_loop._rules import Rules, check_output
@@ -69,7 +74,7 @@ def native_adapter(
         scan = with_fallback(driver.scan, plain_scan, 1)
         while_loop = with_fallback(loops.run, plain_while, 2)
     return LoopAdapter(
-        scan=short_way(engine, scan),
+        scan=short_way(engine, eager_under_transforms(scan)),
         checkpoint=checkpoint,
         while_loop=short_while(loops, while_loop),
     )

@@ -185,7 +185,9 @@ def _new_carry(e: Elements, buffers: Buffers, loop: Loop, names: list[str]) -> N
     """Write the assignments of the carry, which come after everything that reads the old one."""
     uniform: list[str] = []
     lanes: list[str] = []
-    for leaf, out, name in zip(loop.carry, loop.carry_out, names, strict=True):
+    leaves = list(zip(loop.carry, loop.carry_out, names, strict=True))
+    # Running sums first: what they add may be computed on the spot, from the old carry.
+    for leaf, out, name in sorted(leaves, key=lambda leaf: leaf[0] not in e.plan.running):
         if out is leaf:
             continue
         if e.plan.unroll:

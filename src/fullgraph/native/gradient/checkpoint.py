@@ -123,15 +123,16 @@ def run_forward(
     tensors = tuple(kept[s.kind][s.index] for s in sources)
     own = sum(t.numel() * t.element_size() for t in starts)
     # What the backward fills again for each segment counts, too: it is there at the same time.
-    own += segments.length * sum(map(_bytes, _again(loops)))
+    own += _again_bytes(loops, segments.length)
     saved = Saved(segments.steps, segments.reverse, tuple(sources), tensors, own, segments.length)
     return [*final, *ys], saved
 
 
-def _again(loops: GradientLoops) -> list[Node]:
-    """Return the rows that are computed again: values saved, then the carry."""
+def _again_bytes(loops: GradientLoops, length: int) -> int:
+    """Return the bytes of the rows that are computed again for a segment."""
     joint, forward = loops.joint, loops.forward
-    return [*forward.saved[len(joint.ys) :], *(joint.carry[i] for i in forward.carries)]
+    carries = sum(_bytes(joint.carry[i]) for i in forward.carries)
+    return length * sum(map(_bytes, forward.saved[len(joint.ys) :])) + (length + 1) * carries
 
 
 # Where row 0 of a tensor would be if its first row were row `low`: base - low * bytes of a row.

@@ -74,7 +74,7 @@ class _Loop(torch.autograd.Function):
             results, saved = checkpoint.run_forward(run.loops, init, xs, consts, segments)
         else:
             results, saved = run.loops.run_forward(init, xs, consts, run.steps, reverse=run.reverse)
-        GradientLoops.latest_saved = run.steps, saved.own_bytes
+        GradientLoops.latest_saved = run.steps, saved.own_bytes, saved.segment
         ctx.run, ctx.saved = run, replace(saved, tensors=())
         ctx.save_for_backward(*saved.tensors)
         # What is differentiated is kept, too, so that a second derivative finds its way here.
@@ -90,6 +90,7 @@ class _Loop(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         run: _Run = ctx.run
         n = len(run.loops.joint.carry)
+        _refuse_batches(cotangents)
         tensors = ctx.saved_tensors
         saved = replace(ctx.saved, tensors=tensors)
         with torch.no_grad():
@@ -101,6 +102,20 @@ class _Loop(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True
             gradients = _refusing_more(gradients, [*ctx.behind, *tensors, *cotangents])
         return None, *gradients
+
+
+def _refuse_batches(cotangents: Sequence[torch.Tensor | None]) -> None:
+    """Raise where cotangents have no memory of their own: a transform of torch is over them."""
+    try:
+        for ct in cotangents:
+            if ct is not None:
+                ct.data_ptr()
+    except RuntimeError as error:
+        raise GradientRefusedError(
+            "gradients of native loops cannot be batched (is_grads_batched=True, "
+            "jacobian(vectorize=True)): take them one after the other, or run the loop eagerly "
+            "with use_loop_adapter(namespace, None)"
+        ) from error
 
 
 def _refusing_more(

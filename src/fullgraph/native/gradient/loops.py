@@ -78,14 +78,15 @@ class GradientLoops:
 
     Attributes
     ----------
-    latest_saved : (int, int)
-        Steps of the latest forward run of any loop, and the bytes it left for its backward.
+    latest_saved : (int, int, int)
+        Steps of the latest forward run of any loop, the bytes it left for its backward, and the
+        steps of a segment, 0 where nothing is computed again.
     """
 
     joint: Joint
     vector_math: str = "sleef"
     threads: int = 1
-    latest_saved: ClassVar[tuple[int, int]] = (0, 0)
+    latest_saved: ClassVar[tuple[int, int, int]] = (0, 0, 0)
     forward: Forward = field(init=False)
     forward_compiled: CompiledLoop = field(init=False)
     variants: dict[tuple[CotangentKind, ...], tuple[Backward, CompiledLoop]] = field(
@@ -100,12 +101,13 @@ class GradientLoops:
             vector_math=self.vector_math,
         )
         # All that any backward reads: other kinds of cotangents read less.
-        whole = split_backward(self.joint, self.forward, self._rows_only(), self.threads)
+        whole = split_backward(self.joint, self.forward, self.rows_only(), self.threads)
         self.needed = tuple(s for s in (*whole.rows, *whole.consts) if s.kind != "ct")
         self._lock = threading.Lock()
         self._others: dict[str, tuple[Forward, CompiledLoop]] = {}
 
-    def _rows_only(self) -> tuple[CotangentKind, ...]:
+    def rows_only(self) -> tuple[CotangentKind, ...]:
+        """Return the kinds of cotangents that any others can be written out as."""
         return tuple("rows" if ct is not None else "zero" for ct in self.joint.ct_ys)
 
     def run_forward(
@@ -274,7 +276,7 @@ class GradientLoops:
             for j, (leaf, ct) in enumerate(zip(self.joint.ct_ys, ct_ys, strict=True))
             if leaf is not None
         }
-        return self._rows_only(), rows
+        return self.rows_only(), rows
 
 
 def _before(rows: torch.Tensor, *, reverse: bool) -> torch.Tensor:

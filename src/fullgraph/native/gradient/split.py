@@ -252,7 +252,7 @@ def _backward(
         wanted.append(("carry", i, zeros_like(joint.carry[i]) if gradient is None else gradient))
     wanted += [("x", i, g) for i, g in enumerate(joint.ct_xs) if g is not None]
     wanted += [("argument", i, g) for i, g in enumerate(joint.ct_consts) if g is not None]
-    roots = substitute([g for _, _, g in wanted], zeros) if zeros else [g for _, _, g in wanted]
+    roots = substitute([g for _, _, g in wanted], zeros, zeros=True)
     for i in carried:
         inputs.carry(joint.ct_new[i] or joint.carry[i])
         inputs.replaced.pop(joint.carry[i], None)
