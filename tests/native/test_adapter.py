@@ -310,6 +310,7 @@ def test_exceptions_of_the_body_come_out(native):
         native.run(body, torch.ones(3), torch.ones(2, 3))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_transforms_run_the_plain_loop_and_say_so(native):
     run = lambda v: native.run(lambda c, x: (c * x + c.sin(), c), v, torch.ones(2, 3))[0]
     start = torch.rand(4, 3)

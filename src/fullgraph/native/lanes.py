@@ -105,7 +105,9 @@ def make_plan(
     """Return how `loop` is written out for `threads`; `block` and `unroll_limit` are for tests."""
     nodes = loop.nodes
     running = _running(loop, nodes)
-    sums = outer_sums(loop, nodes) if threads == 1 else frozenset()
+    # In gradients only: values are summed in the order that keeps their rounding error lowest.
+    across = threads == 1 and not loop.signed_zeros
+    sums = outer_sums(loop, nodes) if across else frozenset()
     lane, count = find_lanes(loop, nodes, sums) if lanes else ({}, 0)
     work = {n: _work(n) for n in nodes}
     if lane:

@@ -164,7 +164,7 @@ class GradientLoops:
         )
         tensors = tuple(places[s.kind][s.index] for s in sources)  # type: ignore[index]
         ys = len(self.joint.ys)
-        own = (*results[n + ys :], *carried.values())[: kept - ys + len(carried)]
+        own = (*results[n + ys : n + kept], *carried.values())
         size = sum(t.numel() * t.element_size() for t in own)
         return results[: n + ys], Saved(steps, reverse, sources, tensors, size)
 
