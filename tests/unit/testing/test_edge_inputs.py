@@ -524,3 +524,23 @@ def test_without_the_private_question_the_reason_is_torchs(monkeypatch):
 def test_dynamic_is_true_false_or_none(dynamic):
     with pytest.raises(UsageError, match="give True, False or None"):
         compiled(lambda v: v, dynamic=dynamic)
+
+
+class Scale:
+    def __init__(self, v):
+        self.v = v
+
+    def by(self, n):
+        return self.v * n
+
+
+def method_on_the_stack(v):
+    return Scale(v).by(float(v.max()))  # break, with a method that Dynamo cannot make anew
+
+
+def test_a_skipped_frame_names_the_break_and_not_what_failed_after_it():
+    call = compiled(method_on_the_stack)
+    assert torch.equal(call(x()), x() * 3)
+    (site,) = call.record.breaks
+    assert site.reason != "Reconstruction failure"
+    assert site.line == method_on_the_stack.__code__.co_firstlineno + 1

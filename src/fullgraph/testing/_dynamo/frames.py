@@ -256,8 +256,8 @@ def _classify(answer: Any, code: types.CodeType, module: str, events: list[Break
         return skip("empty", reason)
     if reason.startswith("no tensor-related objects"):
         return skip("no tensor", reason)
-    if events and not is_machinery(events[-1].where.file):
-        return _Skip("skip", frame, dataclasses.replace(events[-1], skips_frame=True), answer)
+    if events and not is_machinery((cause := _cause(events)).where.file):
+        return _Skip("skip", frame, dataclasses.replace(cause, skips_frame=True), answer)
     if is_machinery(code.co_filename):
         return None
     if reason.startswith(("an error was suppressed", "Dynamo decided to skip")):
@@ -274,6 +274,12 @@ def _classify(answer: Any, code: types.CodeType, module: str, events: list[Break
             reason = "Attempt to trace generator"
         return skip("skip", reason.splitlines()[0])
     return None
+
+
+def _cause(events: list[Break]) -> Break:
+    """Return the break for which a frame was given up, not that Dynamo could not go on after it."""
+    own = [event for event in events if event.reason != "Reconstruction failure"]
+    return own[-1] if own else events[-1]
 
 
 def _skip_answer() -> Any:
