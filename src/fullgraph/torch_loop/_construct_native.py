@@ -50,7 +50,7 @@ def torch_native_loop_adapter(
     -------
     LoopAdapter
         Its `scan` and `while_loop` keep all rules of `fullgraph.scan` and `fullgraph.while_loop`;
-        its `checkpoint` is None.
+        its `checkpoint` makes bodies whose gradients take less memory, see Notes.
 
     Raises
     ------
