@@ -203,12 +203,15 @@ class Site:
         As for the adapter.
     fast : bool
         Whether cache entries are read directly.
+    fixed : tuple of str
+        Parts of sources that are the same for all bodies of this site, and are not guarded.
     """
 
     function: Callable[[Any, Any, Any], Results]
     vector_math: str = "sleef"
     threads: int = 1
     fast: bool = field(default_factory=cache_entries_known)
+    fixed: tuple[str, ...] = ()
     specialisations: list[Specialisation] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -326,7 +329,10 @@ class Site:
 
         Dynamo also watches this package's own functions and optree, through which it has traced.
         """
-        return [not _OWN_SOURCE.match(guard.name) for guard in guards]
+        return [
+            not _OWN_SOURCE.match(guard.name) and not any(part in guard.name for part in self.fixed)
+            for guard in guards
+        ]
 
     def _backend(
         self, gm: torch.fx.GraphModule, examples: list[torch.Tensor]

@@ -16,7 +16,7 @@ from fullgraph.loops._carry import split_result, strengthen, weak_leaves
 from fullgraph.loops._eager_torch import TorchOps, ops_for_this_call
 from fullgraph.loops._tree import flatten, unflatten
 from fullgraph.native.capture import mark
-from fullgraph.native.cells import shared_cells
+from fullgraph.native.cells import fixed_cells, shared_cells
 from fullgraph.native.compiler import find_compiler, unsupported_platform
 from fullgraph.native.dispatch import Site, Specialisation
 from fullgraph.native.gradient.nested import DIFFERENTIATED
@@ -146,7 +146,9 @@ class NativeEngine:
         key = id(code), shared_cells(body)
         known = self.sites.get(key)
         if known is None:
-            known = code, Site(captured_step, self._vector_math, self._threads)
+            fixed = fixed_cells(body)
+            site = Site(captured_step, self._vector_math, self._threads, fixed=fixed)
+            known = code, site
             self.sites[key] = known
             if len(self.sites) > SITES:
                 self.sites.popitem(last=False)

@@ -44,6 +44,15 @@ def short_way(
     short = engine.rules.max_elements is None
     compiling = torch.compiler.is_dynamo_compiling
 
+    def try_short(
+        body: Body, init: PyTree, xs: torch.Tensor, *, reverse: bool = False
+    ) -> tuple[PyTree, PyTree] | None:
+        site = sites.get((id(getattr(body, "__code__", None)), shared_cells(body)))
+        row = rows.like(xs) if site is not None and active_transform() is None else None
+        if site is None or row is None or not short or len(xs) > most:
+            return None
+        return site[1].try_call(body, init, row, (xs,), len(xs), reverse=reverse)
+
     def native_scan(
         body: Body,
         init: PyTree,
@@ -52,18 +61,14 @@ def short_way(
         length: int | None = None,
         reverse: bool = False,
     ) -> tuple[PyTree, PyTree]:
-        if not compiling() and type(xs) is torch.Tensor and length is None and short:
-            site = sites.get((id(getattr(body, "__code__", None)), shared_cells(body)))
-            row = rows.like(xs) if site is not None and active_transform() is None else None
-            if site is not None and row is not None:
-                steps = len(xs)
-                if steps <= most:
-                    found = site[1].try_call(body, init, row, (xs,), steps, reverse=reverse)
-                    if found is not None:
-                        return found
+        if not compiling() and type(xs) is torch.Tensor and length is None:
+            found = try_short(body, init, xs, reverse=reverse)
+            if found is not None:
+                return found
         return scan(body, init, xs, length=length, reverse=reverse)
 
     native_scan.engine = engine  # type: ignore[attr-defined]
+    native_scan.try_short = try_short  # type: ignore[attr-defined]
     return whole_driver(native_scan)
 
 
