@@ -32,7 +32,22 @@ def as_text(told: LoopExplanation) -> str:
     }
     lines = [f"compiled: {lanes}, each step as {form}"]
     lines += [_row(label, text or "none", width) for label, text in rows.items()]
-    return "\n".join([*lines, "", textwrap.indent(told.captured, "  "), "", told.c_text])
+    step = textwrap.indent(told.captured, "  ")
+    return "\n".join([*lines, "", step, "", told.c_text, *_gradient(told)])
+
+
+def _gradient(told: LoopExplanation) -> list[str]:
+    if not told.backward:
+        return []
+    lanes = f"{told.backward_lanes} lanes" if told.backward_lanes else "no lanes"
+    rows = f"the carry every {told.segment} steps" if told.segment else "every step"
+    return [
+        f"gradient: {told.saved_bytes} bytes saved, {rows}; {lanes} in the backward loop",
+        "",
+        textwrap.indent(told.backward, "  "),
+        "",
+        told.backward_c_text,
+    ]
 
 
 def _row(label: str, text: str, width: int) -> str:
