@@ -164,10 +164,11 @@ def page(records: Sequence[Record], suites: Mapping[str, Sequence[Record]] | Non
     for title, members in groups.items():
         if members:
             parts.append(f"\n## {title}\n\n" + "\n".join(_rows(records, members)) + "\n")
+    parts.append(SUITES_HEAD)
     if suites:
-        parts.append(SUITES_HEAD + "\n".join(_suite_rows(suites)) + "\n")
+        parts.append("\n".join(_suite_rows(suites)) + "\n")
         parts.append("\n".join(_suite_sites(suites)) + "\n")
-    parts.append("\n".join(_stored_runs()) + "\n")
+    parts.append("\n" + "\n".join(_stored_runs()) + "\n")
     parts.append(_bugs(records))
     parts.append(REWRITES + "\n".join(_rewrites()) + "\n")
     return "".join(parts)
@@ -245,10 +246,11 @@ def _stored_runs() -> Iterator[str]:
                 calls = sum(found["calls"].values())
                 ran = f"{100 * found['calls'].get('graph ran', 0) // calls} % of {calls}"
                 tests = f"{passed} passed, {failed} failed"
+                if failed and "eager" in runs:
+                    tests += f" ({runs['eager']['outcomes'].get('failed', 0)} in eager mode too)"
                 rows.append([suite, mode, tests, whole, ran, str(found["sites"])])
     if rows:
         version = next(iter(stored.values()))["compile"]["torch"].split("+")[0]
-        yield ""
         yield f"One mode a run, torch {version}, as `python benchmarks/suites.py` has stored it;"
         yield "the calls include those that raise, as tested:"
         yield ""
