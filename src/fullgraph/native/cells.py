@@ -11,7 +11,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-__all__ = ["shared_cells"]
+__all__ = ["fixed_cells", "shared_cells"]
 
 _MOST = 16  # elements of a closed-over sequence that are looked at for functions
 
@@ -45,6 +45,18 @@ def shared_cells(*functions: Any) -> tuple[int, ...]:
             if pattern[-1] == known:
                 _add_functions(cell, reached)
     return tuple(pattern) if len(numbers) < len(pattern) else ()
+
+
+def fixed_cells(function: Any) -> tuple[str, ...]:
+    """Return Dynamo's names (parts of sources) of closure cells that one code object never changes.
+
+    Code of this package that makes a code object of its own for each value of a variable says so
+    with an attribute, ``fullgraph_fixed``, which holds the names of such variables. What is reached
+    through them needs no guards.
+    """
+    names = getattr(function, "fullgraph_fixed", ())
+    free = function.__code__.co_freevars if names else ()
+    return tuple(f"body.__closure__[{free.index(n)}].cell_contents" for n in names)
 
 
 def _add_functions(cell: Any, reached: list[Any]) -> None:

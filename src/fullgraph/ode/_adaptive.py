@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fullgraph.loops import cond
+from fullgraph.ode._adaptive_bodies import first_body, step_body
 from fullgraph.ode._adaptive_state import Carry, Piece, PlainCarry
-from fullgraph.ode._control import Controller, Tolerances, first_step, scales, squared_norm
 from fullgraph.ode._dense import Records, joined
+from fullgraph.ode._whole import first_carry, up_to_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fullgraph.ode._control import Controller, Tolerances
     from fullgraph.ode._loops import Loops
     from fullgraph.ode._problem import Problem
     from fullgraph.ode.methods.base import Method
@@ -34,14 +36,10 @@ Array = Any
 PyTree = Any
 State = list[Array]
 
-_STRETCH = 1.01  # a step that leaves less than a hundredth of itself goes to the end
 _EAGER_RUN = 16  # iterations of a run that is plain, or compiled for one length alone
 _FIRST_RUN = 32  # iterations of the first compiled run, when nothing is known of the steps
 _LONGEST_RUN = 4096
 _MOST_KEPT = 2**28  # bytes of records that are kept before outputs are taken out of them
-
-
-#: The same as a plain tuple, which is what loops carry: they have their shortest call then.
 
 
 @dataclass(frozen=True)
@@ -99,9 +97,11 @@ class Adaptive:
             Most iterations.
         """
         carry = self._start(y, start, end, limits)
-        body = self._body(end, limits, dense=dense)
+        body = step_body(self, end, limits, dense=dense)
         if self.loops.traced and not self.loops.compiled:
             return self._at_once(body, carry, end, asked, budget, dense=dense)
+        if dense and not keep and limits is None and self._fits_one_loop():
+            return self._whole(body, carry, end, asked, budget)
         return self._in_runs(body, carry, end, asked, budget, keep=keep, dense=dense)
 
     def _start(
@@ -112,93 +112,11 @@ class Adaptive:
         s = xp.broadcast_to(start, batch) if batch else start
         zero = xp.zeros_like(s)
         carry = Carry(s, zero, zero, zero, y, y)
-        body = self._first(end, limits)
+        body = first_body(self, end, limits)
         if self.loops.compiled:  # small operations, which cost more than steps outside of a loop
             body = self.loops.own_code(body, self.problem.rhs, self.method)
             return Carry(*self.loops.scan(body, tuple(carry), self._counter(1), 1)[0])
         return Carry(*body(tuple(carry), None)[0])
-
-    def _first(
-        self, end: Array, limits: tuple[Array, Array] | None
-    ) -> Callable[[PlainCarry, Any], tuple[PlainCarry, None]]:
-        problem, first, sign = self.problem, self.first, self.sign
-        # Tensors are closed over by name: compiled loops have their shortest call then.
-        relative, absolute = self.tolerances.relative, self.tolerances.absolute
-        order, longest = self.controller.order, self.controller.longest
-        fast = problem.library.fast
-
-        def first_slope(carry: PlainCarry, x: Any) -> tuple[PlainCarry, None]:
-            s, _, _, _, y, _ = carry
-            f = problem.derivative(sign, limits)
-            slope = f(s, y)
-            length = end - s
-            if first is None:
-                allowed = scales(problem, relative, absolute, y, None)
-                h = first_step(problem, f, order, allowed, (s, y, slope), length)
-                h = problem.library.stopped(h)
-            else:
-                h = fast.minimum(first * fast.ones_like(length), length)
-            if longest is not None:
-                h = fast.clip(h, 0.0, longest)
-            log_error = fast.full_like(h, math.log(1e-4))
-            return (s, h, log_error, fast.zeros_like(h), list(y), slope), None
-
-        return first_slope
-
-    def _body(
-        self, end: Array, limits: tuple[Array, Array] | None, *, dense: bool
-    ) -> Callable[[PyTree, Any], tuple[PyTree, PyTree]]:
-        """Return the body of the loop."""
-        problem, method, controller = self.problem, self.method, self.controller
-        relative, absolute = self.tolerances.relative, self.tolerances.absolute
-        sign, layout = self.sign, problem.layout
-        library, fast = problem.library, problem.library.fast
-        fsal = method.tableau.first_same_as_last
-        stops = library.is_jax
-
-        def adaptive_step(carry: PlainCarry, _: Any) -> tuple[PlainCarry, PyTree]:
-            s, h, log_before, tries, y, slope = carry
-            f = problem.derivative(sign, limits)
-            left = end - s
-            active = (h > 0) & (left > 0)
-            last = h * _STRETCH >= left
-            used = fast.where(last, left, h)
-            if stops:
-                used = library.stopped(used)
-            widths = layout.widths(used)
-            step = method.step(f, s, used, widths, y, slope)
-            new = step.y
-            final = step.slopes[-1] if fsal else f(s + used, new)
-            allowed = scales(problem, relative, absolute, y, new)
-            square = squared_norm(problem, method.error(widths, step), allowed)
-            if stops:
-                square = library.stopped(square)
-            accepted = (square <= 1) & active
-            factor, log_after = controller.next(fast, square, log_before, accepted)
-            moved = s + used
-            if stops:  # the value of the end, and the gradient of the start
-                moved = fast.where(last, moved + library.stopped(end - moved), moved)
-            else:
-                moved = fast.where(last, end, moved)
-            s_next = fast.where(accepted, moved, s)
-            h_next = used * factor
-            if controller.longest is not None:
-                h_next = fast.clip(h_next, 0.0, controller.longest)
-            # A step too small to change the time is none: the row stops.
-            moves = (s_next + h_next > s_next) & active
-            h_next = fast.where(moves, h_next, fast.where(active, 0.0 * s_next, h))
-            if stops:
-                h_next = library.stopped(h_next)
-            takes = [layout.spread(accepted, i) for i in range(len(y))]
-            y_next = [fast.where(a, b, c) for a, b, c in zip(takes, new, y, strict=True)]
-            f_next = [fast.where(a, b, c) for a, b, c in zip(takes, final, slope, strict=True)]
-            record: PyTree = s_next
-            if dense:
-                record = (s_next, y_next, f_next, method.middle(widths, step))
-            tries = tries + library.cast(active, tries.dtype)
-            return (s_next, h_next, log_after, tries, y_next, f_next), record
-
-        return adaptive_step
 
     def _going(self, carry: Carry, end: Array) -> bool:
         """Whether a row can go on, asked where values are known."""
@@ -271,6 +189,37 @@ class Adaptive:
             if loops.any_length:
                 length = self._guess(carry, end)
         return self._finish(carry, end, asked, start, before, chunks, times, outputs, keep, dense)
+
+    def _fits_one_loop(self) -> bool:
+        return self.loops.nests and not self.problem.layout.batch
+
+    def _whole(
+        self,
+        body: Callable[[PyTree, Any], tuple[PyTree, PyTree]],
+        carry: Carry,
+        end: Array,
+        asked: Array,
+        budget: int,
+    ) -> Piece:
+        """Run all steps in one compiled loop, which gives the outputs itself."""
+        problem, library = self.problem, self.problem.library
+        most = library.array(float(budget), problem.ts.dtype, problem.device)
+        middle = self.method.tableau.middle is not None
+        begin = first_carry(tuple(carry), middle=middle)
+        run = self.loops.own_code(
+            up_to_outputs(problem, body, most, self.loops.while_loop), problem.rhs, self.method
+        )
+        last, outputs = self.loops.scan(run, begin, asked, None)
+        carry = Carry(*last[0])
+        return Piece(
+            carry,
+            None,
+            outputs,
+            library.cast(last[5], library.integer),
+            library.cast(carry.tries, library.integer),
+            carry.time >= end,
+            carry.time,
+        )
 
     def _counter(self, length: int) -> Array:
         """Return rows for a scan; compiled loops have their shortest call with an array of them."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from fullgraph.ode._problem import Layout
 
-__all__ = ["Records"]
+__all__ = ["Records", "between", "joined"]
 
 Array = Any
 State = list[Array]
@@ -74,7 +74,7 @@ class Records:
             f0, f1 = pick.leaf(self.slopes[i], i), pick.leaf(self.slopes[i], i, 1)
             middle = None if self.middles is None else pick.leaf(self.middles[i], i)
             # At the very start the slope may be anything: a solve that fails has nan there.
-            found.append(xp.where(w == 0, y0, _between(w, h, y0, y1, f0, f1, middle)))
+            found.append(xp.where(w == 0, y0, between(w, h, y0, y1, f0, f1, middle)))
         return found
 
     def _steps_around(self, times: Array) -> Array:
@@ -161,7 +161,7 @@ class _Picker:
         return xp.permute_dims(taken, tuple(order.index(d) for d in range(len(order))))
 
 
-def _between(
+def between(
     w: Array, h: Array, y0: Array, y1: Array, f0: Array, f1: Array, middle: Array | None
 ) -> Array:
     """Return the polynomial of a step at the share `w` of it."""

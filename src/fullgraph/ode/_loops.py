@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fullgraph.backends import Backend
 from fullgraph.errors import UsageError
-from fullgraph.loops import scan
+from fullgraph.loops import scan, while_loop
 from fullgraph.loops._adapter import get_loop_adapter, use_loop_adapter
 from fullgraph.loops._foreign import keeps_all_rules
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from fullgraph.loops._adapter import LoopAdapter
     from fullgraph.ode._arrays import Library
 
-__all__ = ["Loops", "choose_loops", "plain_loops"]
+__all__ = ["Loops", "choose_loops", "plain_loops", "torch_adapter_that_nests"]
 
 CHOICES = ("eager", "auto", "scan", "native")
 _NATIVE: dict[str, LoopAdapter] = {}
+_TORCH = "torch"
 _REMEMBERED = 256
 #: Copies of body code, by the body's code and the right-hand side's; see `Loops.own_code`.
 _CODES: OrderedDict[tuple[Any, ...], tuple[types.CodeType, tuple[Any, ...]]] = OrderedDict()
@@ -58,6 +59,18 @@ class Loops:
     def any_length(self) -> bool:
         """Whether a compiled loop is the same for all lengths; else each one is compiled."""
         return hasattr(getattr(self.adapter, "scan", None), "engine")
+
+    @property
+    def nests(self) -> bool:
+        """Whether a compiled body may contain a while loop."""
+        return self.any_length and getattr(self.adapter, "while_loop", None) is not None
+
+    @property
+    def while_loop(self) -> Callable[..., Any]:
+        """A while loop for the inside of a compiled body."""
+        own = None if self.adapter is None else self.adapter.while_loop
+        found: Callable[..., Any] = getattr(own, "inner", while_loop)
+        return found
 
     def scan(self, body: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None) -> Any:
         """Run a scan; inside of `running`."""
@@ -140,6 +153,14 @@ def choose_loops(library: Library, loop: Any) -> Loops:
             f'fullgraph.torch_loop.{_native_name(library)}()), or use loop="eager".'
         )
     return plain_loops(library) if loop == "eager" else Loops(library, found)
+
+
+def torch_adapter_that_nests(loop: str) -> LoopAdapter | None:
+    """Return the adapter that `loop` names for torch, if it is one of native loops and known."""
+    if loop == "native":
+        return _NATIVE.get(_TORCH)
+    found = get_loop_adapter(_TORCH) if loop in ("auto", "scan") else None
+    return found if hasattr(getattr(found, "scan", None), "try_short") else None
 
 
 def _native_name(library: Library) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from typing import TYPE_CHECKING, Any
 
+from fullgraph.backends import Backend, backend_of
 from fullgraph.errors import UsageError
+from fullgraph.loops._ops import SCALAR_KINDS
+from fullgraph.loops._tree import flatten
 from fullgraph.ode._control import Controller
 from fullgraph.ode._grid import check_breakpoints, make_grid
-from fullgraph.ode._loops import choose_loops
+from fullgraph.ode._loops import choose_loops, torch_adapter_that_nests
 from fullgraph.ode._on_grid import solve_on_grid
 from fullgraph.ode._pieces import solve_adaptively
 from fullgraph.ode._problem import make_problem
@@ -17,6 +21,7 @@ from fullgraph.ode.methods import adaptive_methods, find_method
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from fullgraph.ode._problem import Problem
     from fullgraph.ode._solution import Solution
     from fullgraph.ode.methods.base import Method
 
@@ -128,15 +133,114 @@ def solve(
     >>> decay.status.name, np.round(decay.ys[:, 0], 6).tolist()
     ('SUCCESS', [1.0, 0.367879, 0.135335])
     """
+    if loop == "native" and callable(rhs) and _is_numpy(y0, ts):  # type: ignore[redundant-expr]
+        from fullgraph.ode._numpy_torch import as_numpy, as_torch, torch_rhs
+
+        solution = solve(
+            torch_rhs(rhs),
+            as_torch(y0),
+            as_torch(ts),
+            args=as_torch(args),
+            method=method,
+            step=step,
+            breakpoints=breakpoints,
+            rtol=as_torch(rtol),
+            atol=as_torch(atol),
+            batch_dims=batch_dims,
+            first_step=first_step,
+            max_steps=max_steps,
+            loop=loop,
+            checkpoint=checkpoint,
+        )
+        return as_numpy(solution)
     chosen = find_method(method)
-    problem = make_problem(rhs, y0, ts, args, batch_dims)
+
+    def ordinary() -> Solution:
+        return _solve(
+            make_problem(rhs, y0, ts, args, batch_dims),
+            chosen,
+            loop,
+            breakpoints,
+            (rtol, atol),
+            step,
+            first_step,
+            max_steps,
+            checkpoint=checkpoint,
+        )
+
+    if type(rtol) is type(atol) is float and step is None and not breakpoints and not checkpoint:
+        found = _shortly(
+            (rhs, y0, ts, args), chosen, loop, (rtol, atol), batch_dims, first_step, max_steps,
+            ordinary,
+        )  # fmt: skip
+        if found is not None:
+            return found
+    return ordinary()
+
+
+def _is_numpy(y0: PyTree, ts: Any) -> bool:
+    """Whether the arrays of a problem are NumPy's, and torch is there to solve it natively."""
+    leaves = flatten((y0, ts))[0]
+    arrays = [leaf for leaf in leaves if type(leaf) not in SCALAR_KINDS]
+    if not arrays or not all(backend_of(leaf) is Backend.NUMPY for leaf in arrays):
+        return False
+    return importlib.util.find_spec("torch") is not None
+
+
+def _shortly(
+    call: tuple[Any, Any, Any, Any],
+    method: Method,
+    loop: str,
+    tolerances: tuple[float, float],
+    batch_dims: Any,
+    first: Any,
+    most: Any,
+    ordinary: Callable[[], Solution],
+) -> Solution | None:
+    """Solve one torch tensor adaptively with native loops; None where the call is any other."""
+    _, y0, ts, args = call
+    order = method.estimate_order
+    if (
+        order is None
+        or type(y0).__module__ != "torch"
+        or type(y0).__name__ != "Tensor"
+        or type(ts) is not type(y0)
+        or type(args) is not tuple
+        or batch_dims not in (0, ())
+        or not (first is None or (type(first) is float and 0 < first < math.inf))
+        or not (type(most) is int and most > 0)
+        or not (tolerances[0] >= 0 and tolerances[1] >= 0)
+    ):
+        return None
+    adapter = torch_adapter_that_nests(loop)
+    if adapter is None:
+        return None
+    from fullgraph.ode._short_torch import short_solve
+
+    return short_solve(*call, (method, order), tolerances, first, most, adapter, ordinary)
+
+
+def _solve(
+    problem: Problem,
+    method: Method,
+    loop: str,
+    breakpoints: Sequence[float] | None,
+    tolerances: tuple[Any, Any],
+    step: float | None,
+    first_step: float | None,
+    max_steps: int,
+    *,
+    checkpoint: bool,
+) -> Solution:
+    """Solve any problem."""
+    rtol, atol = tolerances
     loops = choose_loops(problem.library, loop)
     points = check_breakpoints(problem, breakpoints)
     if rtol is None and atol is None:
         _refuse("first_step", first_step, "chooses adaptive steps, and needs rtol and atol")
         length = None if step is None else _positive("step", step)
         grid = make_grid(problem, length, points)
-        return solve_on_grid(problem, chosen, loops, grid, checkpoint=bool(checkpoint))
+        return solve_on_grid(problem, method, loops, grid, checkpoint=bool(checkpoint))
     if rtol is None or atol is None:
         raise UsageError("rtol and atol go together: give both for adaptive steps, or neither.")
     _refuse("step", step, "is for fixed steps: use first_step, or leave out rtol and atol")
@@ -145,10 +249,10 @@ def solve(
             "checkpoint=True is for fixed steps; adaptive ones keep one state for each accepted "
             "step. Leave out rtol and atol, or checkpoint."
         )
-    controller = Controller(_estimate_order(chosen))
+    controller = Controller(_estimate_order(method))
     first = None if first_step is None else _positive("first_step", first_step)
     return solve_adaptively(
-        problem, chosen, loops, controller, (rtol, atol), points, first, _count(max_steps)
+        problem, method, loops, controller, (rtol, atol), points, first, _count(max_steps)
     )
 
 

@@ -154,7 +154,16 @@ def short_while(loops: NativeWhile, run: Callable[..., Any]) -> Callable[..., An
                     return WhileResult(found[0], *found[1])
         return run(cond, body, init, max_steps=max_steps)
 
+    def inner(
+        cond: Cond, body: Body, init: PyTree, *, max_steps: int | None = None
+    ) -> PyTree | WhileResult:
+        """Run a loop inside of a body: traced with it, and plain in the rehearsal."""
+        if is_traced():
+            return loops.run(cond, body, init, max_steps=max_steps)
+        return plain_while(cond, body, init, max_steps=max_steps)
+
     native_while.loops = loops  # type: ignore[attr-defined]
+    native_while.inner = inner  # type: ignore[attr-defined]
     return native_while
 
 
