@@ -310,11 +310,21 @@ def test_exceptions_of_the_body_come_out(native):
         native.run(body, torch.ones(3), torch.ones(2, 3))
 
 
-def test_transforms_are_refused(native):
-    run = lambda v: native.run(lambda c, x: (c + x, None), v, torch.ones(2, 3))[0]
-    run(torch.ones(3))
-    with pytest.raises(UnsupportedLoopError, match="vmap"):
-        torch.func.vmap(run)(torch.ones(4, 3))
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_transforms_run_the_plain_loop_and_say_so(native):
+    run = lambda v: native.run(lambda c, x: (c * x + c.sin(), c), v, torch.ones(2, 3))[0]
+    start = torch.rand(4, 3)
+    run(start[0])
+    with pytest.warns(NativeFallbackWarning, match=r"a torch\.func transform"):
+        mapped = torch.func.vmap(run)(start)
+    torch.testing.assert_close(mapped, torch.stack([run(row) for row in start]))
+    with pytest.warns(NativeFallbackWarning, match=r"a torch\.func transform"):
+        gradient = torch.func.grad(lambda v: run(v).sum())(start[0])
+    leaf = start[0].clone().requires_grad_()
+    torch.testing.assert_close(gradient, torch.autograd.grad(run(leaf).sum(), leaf)[0])
+    with pytest.warns(NativeFallbackWarning, match=r"a torch\.func transform"):
+        _, tangent = torch.func.jvp(run, (start[0],), (torch.ones(3),))
+    torch.testing.assert_close(tangent, gradient)  # the jacobian is diagonal
 
 
 def test_bounds_are_kept():
@@ -417,8 +427,8 @@ def test_fallback_warns_once_for_a_body():
 def test_fallback_lets_gradients_flow():
     adapter = torch_native_loop_adapter(fallback="eager")
     weight = double([2.0], requires_grad=True)
-    body = lambda c, x: (torch.sort(c * weight).values, None)
-    with pytest.warns(NativeFallbackWarning, match="aten.sort.default"):
+    body = lambda c, x: (torch.topk(c * weight, 1).values, None)
+    with pytest.warns(NativeFallbackWarning, match="aten.topk.default"):
         carry = adapter.scan(body, double([1.0]), None, length=3)[0]
     carry.backward()
     assert weight.grad.item() == 12.0
@@ -498,7 +508,18 @@ def test_explain_loop_tells_why_not():
     told = explain_loop(lambda c, x: (c + torch.rand(3), None), torch.rand(3), length=2)
     assert told.operation == "aten.rand.default of no operands"
     assert "test_adapter.py" in told.line
-    assert str(told).startswith("refused: aten.rand.default")
+    lines = str(told).splitlines()
+    assert lines[0] == "refused: aten.rand.default of no operands"
+    assert lines[1].startswith("  at ")
+    assert lines[2].startswith("  Randomness inside a body is refused")
+
+
+def test_explanations_fit_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    told = explain_loop(lambda c, x: (c * 2, None), torch.rand(3), length=2)
+    summary = str(told).split("\n\n")[0].splitlines()
+    assert summary[1] == "  operations 1 x mul"
+    assert all(len(line) <= 70 for line in summary if str(told.library) not in line)
 
 
 def test_registered_adapters_are_found():
@@ -527,3 +548,21 @@ def test_the_page_about_native_loops_is_right():
     page = Path(__file__).parents[2] / "docs" / "explanation-native.md"
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(compile(block, str(page), "exec"), {})
+
+
+def test_explain_loop_tells_about_the_gradient():
+    weight = double([1.0, 2.0], requires_grad=True)
+    body = lambda c, x: (torch.sin(c * weight) + x, c)
+    xs = torch.rand(100, 2, dtype=torch.float64)
+    told = explain_loop(body, double([1.0, 2.0]), xs)
+    assert "carry" in told.backward
+    assert "int64_t fg_run" in told.backward_c_text
+    assert told.saved_bytes == 101 * 2 * 8
+    assert told.segment == 0
+    assert "1616 bytes saved, every step" in str(told)
+    kept = torch_native_loop_adapter().checkpoint(body, every=10)
+    told = explain_loop(kept, double([1.0, 2.0]), xs)
+    assert told.saved_bytes == (10 + 11) * 2 * 8
+    assert "the carry every 10 steps" in str(told)
+    with torch.no_grad():
+        assert explain_loop(body, double([1.0, 2.0]), xs).backward == ""

@@ -42,6 +42,45 @@ def run_one(native, seed):
         torch._dynamo.reset()
 
 
+def differentiate_one(native, seed):
+    """Compare the gradients of every float leaf, of xs and of both global tensors."""
+    source, carry, x_shape = bodies.make_body(seed)
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(shape, kind="f"):
+        if kind == "i":
+            return torch.randint(-20, 20, shape, generator=generator)
+        return torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+
+    closed = [draw(carry[0].shape), draw(carry[0].shape[-1:])]
+    names = {"torch": torch, "w": closed[0], "k": closed[1]}
+    path = f"<body {seed}>"
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    exec(compile(source, path, "exec"), names)
+    init = tuple(draw(leaf.shape, leaf.kind) for leaf in carry)
+    try:
+        native.gradients(names["body"], init, draw((4, *x_shape)), closed=closed, rtol=1e-9)
+    except Exception as error:
+        raise AssertionError(f"seed {seed}\n{source}\n{error}") from error
+    finally:
+        torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("ignore:The reduce argument")
+@pytest.mark.parametrize("seed", range(5))
+def test_gradients_of_random_bodies(native, form, seed):
+    differentiate_one(native, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.filterwarnings("ignore:The reduce argument")
+@pytest.mark.parametrize("hundred", range(20))
+def test_gradients_of_two_thousand_random_bodies(native_with, hundred):
+    for seed in range(100 * hundred + 1000, 100 * hundred + 1100):
+        differentiate_one(native_with(), seed)
+
+
 @pytest.mark.filterwarnings("ignore:The reduce argument")
 @pytest.mark.parametrize("seed", range(12))
 def test_random_bodies(native, form, seed):

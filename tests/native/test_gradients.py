@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fullgraph.errors import GradientRefusedError
+from fullgraph import cond, scan, use_loop_adapter
+from fullgraph.errors import (
+    GradientRefusedError,
+    LoopError,
+    LoopTypeError,
+    NativeMemoryError,
+    UsageError,
+)
 
 
 def leaf(*shape, seed=0, dtype=torch.float64, grad=True):
@@ -99,3 +106,289 @@ def test_results_require_grad_as_in_the_plain_loop(native):
     found, expected = native.run(body, init, xs), native.plain(body, init, xs)
     flags = [[t.requires_grad for t in (*r[0], *r[1])] for r in (found, expected)]
     assert flags[0] == flags[1]
+
+
+# --- checkpoint ---
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("every", [None, 1, 3, 50])
+def test_checkpointing_gives_the_same_gradients(native, form, every, reverse):
+    weight, matrix = leaf(4), leaf(4, 4, seed=5)
+
+    def body(c, x):
+        a, k = c
+        n = torch.tanh(matrix @ a + torch.sin(a * weight) + x)
+        return (n, k + 1), (a * k, n.sum())
+
+    init, xs = (leaf(4, seed=1), torch.tensor(0)), leaf(11, 4, seed=2)
+    plain = native.gradients(body, init, xs, closed=[weight, matrix], reverse=reverse)
+    kept = native.adapter.checkpoint(body, every=every)
+    found = native.gradients(kept, init, xs, closed=[weight, matrix], reverse=reverse)
+    assert all(torch.allclose(a, b, rtol=1e-14) for a, b in zip(plain, found, strict=True))
+    assert native.compiled == 1
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+def test_checkpointing_few_steps(native, steps):
+    weight = leaf(3)
+    body = native.adapter.checkpoint(lambda c, x: (torch.sin(c * weight) + x, c * c))
+    native.gradients(body, leaf(3, seed=1), leaf(steps, 3), closed=[weight])
+
+
+def test_checkpointed_bodies_are_bodies_everywhere(native):
+    body = native.adapter.checkpoint(lambda c, x: (c + x, c))
+    assert native.plain(body, torch.zeros(2), torch.ones(3, 2))[0].tolist() == [3.0, 3.0]
+    native.check(body, torch.zeros(2), torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("every", [0, -1, True, 2.0])
+def test_checkpoint_says_what_it_takes(native, every):
+    with pytest.raises(UsageError, match="every must be an int"):
+        native.adapter.checkpoint(lambda c, x: (c, x), every=every)
+    with pytest.raises(LoopTypeError, match="checkpoint takes a loop body"):
+        native.adapter.checkpoint(3)
+
+
+# --- Loops in loops, chained loops, modules ---
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_nested_loops(native, form, reverse):
+    weight, matrix = leaf(3), leaf(3, 3, seed=1)
+
+    def body(c, x):
+        def inner(a, s):
+            k, v = a
+            n = torch.sin(v * weight + s)
+            return (k + 1, n), (v * k, n.sum())
+
+        (_, v), (ys, sums) = scan(inner, (torch.tensor(0), c), x, reverse=reverse)
+        return torch.tanh(matrix @ v), ys.sum(0) * sums.sum()
+
+    with use_loop_adapter("torch", native.adapter):
+        native.gradients(
+            body, leaf(3, seed=2), leaf(4, 5, 3), closed=[weight, matrix], reverse=reverse
+        )
+
+
+def test_loops_three_deep(native):
+    weight = leaf(2)
+
+    def innermost(a, s):
+        return torch.sin(a * weight + s), None
+
+    def inner(a, s):
+        return scan(innermost, a, s)[0], a
+
+    def body(c, x):
+        n, ys = scan(inner, c, x)
+        return n * 0.9, ys
+
+    with use_loop_adapter("torch", native.adapter):
+        native.gradients(body, leaf(2, seed=1), leaf(3, 2, 2, 2), closed=[weight])
+
+
+def test_no_gradient_flows_through_a_nested_loop_without_gradients(native):
+    weight = leaf(2)
+
+    def body(c, x):
+        with torch.no_grad():
+            n = scan(lambda a, s: (a * weight + s, None), c, x)[0]
+        return torch.sin(c * weight) + n, n
+
+    with use_loop_adapter("torch", native.adapter):
+        native.gradients(body, leaf(2, seed=1), leaf(3, 4, 2), closed=[weight])
+
+
+def test_chained_loops_share_a_weight(native):
+    weight = leaf(4)
+
+    def both(run):
+        first = run(lambda c, x: ((n := torch.sin(c * weight + x)), n), leaf(4, seed=1), xs)[1]
+        return run(lambda c, x: (c * weight + x, c), leaf(4, seed=2), first, reverse=True)
+
+    xs = leaf(6, 4, seed=3)
+    found, expected = (
+        torch.autograd.grad(both(run)[1].sum(), [weight, xs]) for run in (native.run, native.plain)
+    )
+    for a, b in zip(found, expected, strict=True):
+        assert (a - b).abs().max() <= 1e-12 * b.abs().max()
+
+
+def test_parameters_of_modules_get_gradients(native):
+    cell = torch.nn.GRUCell(3, 4).double()
+    body = lambda h, x: ((n := cell(x, h)), n)
+    native.gradients(body, leaf(2, 4), leaf(5, 2, 3), closed=list(cell.parameters()))
+
+
+def test_a_tensor_that_is_init_and_closed_over(native):
+    init = leaf(3)
+    native.gradients(lambda c, x: (torch.sin(c) * init + x, c), init, leaf(4, 3))
+
+
+def test_branches(native):
+    weight = leaf(3)
+
+    def body(c, x):
+        n = cond(
+            x.sum() > 0,
+            lambda a, b: torch.sqrt(b.abs()) * a,
+            lambda a, b: a * weight - b,
+            c,
+            x,
+        )
+        return n, n * c
+
+    native.gradients(body, leaf(3, seed=1), leaf(6, 3, seed=2), closed=[weight])
+
+
+# --- What stays as in the plain loop ---
+
+
+def test_detach_and_no_grad_in_a_body(native):
+    weight = leaf(3)
+
+    def body(c, x):
+        with torch.no_grad():
+            scale = (c * weight).sum()
+        return torch.sin(c * weight.detach() + x) * scale + weight, c.detach() * weight
+
+    native.gradients(body, leaf(3, seed=1), leaf(4, 3), closed=[weight])
+
+
+def test_results_that_autograd_must_not_see(native):
+    weight = leaf(2)
+    (c, k), ys = native.run(
+        lambda c, x: ((c[0] * weight + x, c[1] + 1), c[1]),
+        (leaf(2), torch.tensor(0)),
+        leaf(3, 2),
+    )
+    assert c.requires_grad
+    assert not k.requires_grad
+    assert not ys.requires_grad
+
+
+def test_nothing_is_differentiated_without_gradients(native):
+    weight = leaf(3)
+    body = lambda c, x: (c * weight + x, c)
+    with torch.no_grad():
+        native.check(body, leaf(3, seed=1), leaf(4, 3))
+    native.gradients(body, leaf(3, seed=1), leaf(4, 3), closed=[weight])
+    with torch.inference_mode():
+        native.run(body, leaf(3, seed=1), leaf(4, 3))
+
+
+def test_values_do_not_depend_on_gradients(native):
+    weight = leaf(3)
+    body = lambda c, x: (c * weight / (1 + c * c) + x, c * x)
+    init, xs = leaf(3, seed=1), leaf(50, 3)
+    with torch.no_grad():
+        plain = native.run(body, init, xs)
+    found = native.run(body, init, xs)
+    assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
+def test_changing_what_was_saved_is_noticed(native):
+    weight = leaf(3)
+    ys = native.run(lambda c, x: (c * weight + x, torch.sin(c)), leaf(3, seed=1), leaf(4, 3))[1]
+    with torch.no_grad():
+        weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        ys.sum().backward()
+
+
+def test_backward_twice_needs_retain_graph_as_ever(native):
+    weight = leaf(3)
+    ys = native.run(lambda c, x: (c * weight + x, c), leaf(3, seed=1), leaf(4, 3))[1]
+    (first,) = torch.autograd.grad(ys.sum(), weight, retain_graph=True)
+    (second,) = torch.autograd.grad(ys.sum(), weight)
+    assert torch.equal(first, second)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(ys.sum(), weight)
+
+
+def test_inputs_of_any_layout(native):
+    weight = leaf(3, 2).T
+    xs = leaf(1, 3).expand(5, 3)[:, :2]
+    init = leaf(4)[::2]
+    body = lambda c, x: (torch.tanh(weight @ torch.cat([c, x[:1]]) * x), c)
+    leaves = [t.detach().requires_grad_() for t in (weight, xs, init)]
+    native.gradients(body, init, xs)
+    weight = leaves[0]
+    native.gradients(body, leaves[2], leaves[1], closed=[weight])
+
+
+def test_lanes_add_up_in_shared_parameters(native, form):
+    rate, matrix = leaf(1), leaf(2, 2, seed=1)
+
+    def body(c, x):
+        a, b = c[0], c[1]
+        n = torch.stack([a - rate * a * b + x, b * torch.exp(-rate * x) + matrix[0, 1] * a])
+        return n * 0.5, n.sum()
+
+    for lanes in (4, 37, 300):
+        native.gradients(
+            body, leaf(2, lanes), leaf(6, 1, seed=2), closed=[rate, matrix], rtol=1e-12
+        )
+
+
+def test_rows_that_all_lanes_share_get_the_sum(native, form):
+    body = lambda c, x: (torch.sin(c * x + 0.1), c[:, 0])
+    for lanes in (5, 40, 3000):
+        native.gradients(body, leaf(3, lanes), leaf(4, 1))
+        native.gradients(body, leaf(3, lanes), leaf(4))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_share_the_lanes_of_the_backward(native_with, threads):
+    native = native_with(threads=threads)
+    rate = leaf(1)
+    body = lambda c, x: (torch.sin(c * rate + x), c)
+    native.gradients(body, leaf(20_000), leaf(60, 20_000), closed=[rate])
+
+
+def test_batched_gradients_are_refused(native):
+    weight = leaf(3)
+    carry = native.run(lambda c, x: (torch.sin(c * weight) + x, None), leaf(3), leaf(4, 3))[0]
+    with pytest.raises(GradientRefusedError, match="cannot be batched"):
+        torch.autograd.grad(carry, weight, torch.eye(3).double(), is_grads_batched=True)
+
+
+def test_a_body_that_torch_cannot_differentiate_says_so(native):
+    class Forward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, v):
+            return v * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            raise NotImplementedError
+
+    with pytest.raises(LoopError):
+        native.run(lambda c, x: (Forward.apply(c) + x, None), leaf(3), leaf(4, 3))
+
+
+def test_rows_that_would_not_fit_are_refused_before_they_are_made(native):
+    weight = leaf(1000, 1000)
+    body = lambda c, x: (c * weight + x, None)
+    xs = torch.zeros(1, dtype=torch.float64).expand(10**7)
+    with pytest.raises(NativeMemoryError, match="the rows that are saved for the backward"):
+        native.run(body, leaf(1000, 1000), xs)
+
+
+def test_a_product_with_zero_in_a_body_stays_one(native):
+    weight = leaf(2)
+    body = lambda c, x: (c * 0.0 + x, c * weight * 0.0)
+    init = torch.tensor([float("inf"), -1.0], dtype=torch.float64, requires_grad=True)
+    carry, ys = native.run(body, init, leaf(2, 2))
+    assert carry[1] == native.plain(body, init, leaf(2, 2))[0][1]
+    assert torch.isnan(ys[0, 0])
+
+
+def test_sums_of_what_the_old_carry_says(native, form):
+    """Gradients that are summed read the cotangent of this step, not of the one before it."""
+    weight, other = leaf(40), leaf(40, seed=1)
+    body = lambda c, x: ((c[0] * weight + c[1], c[1] * other + x), c[0])
+    init = (leaf(40, seed=2), leaf(40, seed=3))
+    native.gradients(body, init, leaf(5, 40), closed=[weight, other])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fullgraph.errors import NativeRuntimeError
+from fullgraph.errors import NativeRuntimeError, UnsupportedBodyError
 from fullgraph.native.tensor_index import read, write
 
 TABLE = torch.arange(20.0, dtype=torch.float64).reshape(4, 5)
@@ -138,6 +138,29 @@ def test_gradients_go_through(native):
         total = (ys[0][1] ** 2).sum() + (ys[1] ** 3).sum()
         results.append(torch.autograd.grad(total, a)[0])
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda i, x: (i + 1, TABLE[0, i : i + 2]),
+        lambda i, x: (i + 1, x * int(i)),
+        lambda i, x: (i + 1, x * i.item()),
+        lambda i, x: (i + 1, TABLE.narrow(1, i, 2)),
+    ],
+)
+def test_other_uses_as_a_number_are_refused_with_what_to_write(native, body):
+    with pytest.raises(
+        UnsupportedBodyError, match=r"read as a Python number at .*a 0-d tensor"
+    ) as caught:
+        native.run(body, scalar(0), torch.rand(3))
+    assert "test_tensor_index.py" in caught.value.line
+    assert type(caught.value.__cause__).__module__.startswith("torch._dynamo")
+
+
+def test_what_the_message_says_to_write_works(native):
+    body = lambda i, x: (i + 1, TABLE[0, i + torch.arange(2)] * x)
+    native.check(body, scalar(0), torch.rand(3, dtype=torch.float64), exact=True)
 
 
 # --- Operations that do not count from the end, as eager torch does not ---

@@ -1,6 +1,8 @@
-"""Which dimensions of operands and results of a node go together."""
+"""Which dimensions of operands and results go together, and so are lanes of a whole body."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from fullgraph.native.ir import (
     Broadcast,
@@ -10,6 +12,7 @@ from fullgraph.native.ir import (
     Gather,
     Input,
     Iota,
+    Loop,
     Map,
     Node,
     Permute,
@@ -19,7 +22,9 @@ from fullgraph.native.ir import (
     Slice,
 )
 
-__all__ = ["Axis", "axes_of", "reshape_groups"]
+__all__ = ["Axis", "axes_of", "find_lanes", "outer_sums", "reshape_groups"]
+
+MIN_LANES = 4
 
 Axis = tuple[Node, int]
 
@@ -136,3 +141,79 @@ def _tie_places(ties: list[tuple[Axis, Axis]], stops: list[Axis], node: Gather |
         ties += [((node.base, d), (node, d)) for d in range(len(node.shape))]
         placed = {s for s in node.sources if isinstance(s, int)}
         stops += [(part, d) for d in range(len(part.shape)) if d not in placed]
+
+
+class _Classes:
+    """Sets of axes that must be lanes together (union-find)."""
+
+    def __init__(self) -> None:
+        self.parent: dict[Axis, Axis] = {}
+
+    def find(self, axis: Axis) -> Axis:
+        root = axis
+        while (up := self.parent.setdefault(root, root)) != root:
+            root = up
+        while axis != root:
+            self.parent[axis], axis = root, self.parent[axis]
+        return root
+
+    def join(self, a: Axis, b: Axis) -> None:
+        self.parent[self.find(a)] = self.find(b)
+
+
+def outer_sums(loop: Loop, nodes: tuple[Node, ...]) -> frozenset[Reduce]:
+    """Return the sums over one dimension that end in ys, perhaps as views, and nowhere else."""
+    readers: Counter[Node] = Counter(loop.roots)
+    for n in nodes:
+        readers.update(n.inputs)
+    found: set[Reduce] = set()
+    for y in loop.ys:
+        node = y
+        while isinstance(node, Reshape) and readers[node] == 1:
+            node = node.arg
+        if isinstance(node, Reduce) and node.fn == "sum" and len(node.dims) == readers[node] == 1:
+            found.add(node)
+    return frozenset(found)
+
+
+def find_lanes(
+    loop: Loop, nodes: tuple[Node, ...], sums: frozenset[Reduce] = frozenset()
+) -> tuple[dict[Node, int], int]:
+    """Return the lane dimension of each node that has one, and how many lanes there are.
+
+    `sums` are sums that may go over lanes.
+    """
+    classes = _Classes()
+    blocked: list[Axis] = []
+    for node in nodes:
+        ties, stops = axes_of(node)
+        for a, b in ties:
+            classes.join(a, b)
+        if node not in sums:
+            blocked.extend(stops)
+    for before, after in zip(loop.carry, loop.carry_out, strict=True):
+        for d in range(len(before.shape)):
+            classes.join((before, d), (after, d))
+    closed = {classes.find(axis) for axis in blocked}
+    members: dict[Axis, list[Axis]] = {}
+    for node in dict.fromkeys((*loop.carry, *nodes)):
+        for d, n in enumerate(node.shape):
+            root = classes.find((node, d))
+            if n >= MIN_LANES and root not in closed:
+                members.setdefault(root, []).append((node, d))
+    outputs = {*loop.carry, *loop.ys}
+    best: dict[Node, int] = {}
+    count = 0
+    for axes in members.values():
+        lane = dict(axes)
+        size = axes[0][0].shape[axes[0][1]]
+        once = len(lane) == len(axes)  # no node has two lane dimensions
+        mixed = any(
+            a in lane and not (n in sums and lane[a] in n.dims)
+            for n in nodes
+            if n not in lane
+            for a in n.inputs
+        )
+        if size > count and once and not mixed and outputs & lane.keys():
+            best, count = lane, size
+    return best, count

@@ -18,9 +18,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fullgraph.errors import GradientRefusedError
-from fullgraph.native.convert import Converter, origin_of, refusal
+from fullgraph.native.convert import Converter
 from fullgraph.native.decompositions import decompositions
 from fullgraph.native.ir import InvalidIRError, Loop
+from fullgraph.native.refusals import INSTEAD_OF_NUMBER, READ_AS_NUMBER, origin_of, refusal
 from fullgraph.native.tensor_index import write
 from fullgraph.native.verify import verify
 
@@ -322,9 +323,13 @@ def _step_graph(marked: Marked) -> torch.fx.GraphModule:
             if type(error).__name__ not in DATA_DEPENDENT:
                 raise
             current = runners[-1].current
+            origin = origin_of(current) if current is not None else ""
+            name = str(error).splitlines()[0]
+            if "_local_scalar_dense" in name:
+                raise refusal(READ_AS_NUMBER, origin, INSTEAD_OF_NUMBER) from None
             raise refusal(
-                f"{str(error).splitlines()[0]} depends on data, in its shape or as a Python value",
-                origin_of(current) if current is not None else "",
+                f"{name} depends on data, in the shape of its result",
+                origin,
                 "Select with torch.where and masks of fixed shape",
             ) from None
     _check_writes(traced, len(inputs))

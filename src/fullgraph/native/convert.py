@@ -13,15 +13,16 @@ from fullgraph.native.ir import Input, InvalidIRError, Loop, Node, Shape
 from fullgraph.native.ops import Argument, Call, Refused, canonical_name, find_rule
 from fullgraph.native.ops._registry import cast as to_dtype
 from fullgraph.native.refusals import origin_of, refusal
-from fullgraph.native.subgraphs import of_subgraphs
+from fullgraph.native.subgraphs import known_loop, of_subgraphs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["Converter", "ir_dtype", "origin_of", "refusal"]
 
 # Checks of results that generated code makes itself.
 _CHECKS: Final = ("aten._linalg_check_errors.default",)
+_NESTED: Final = "fullgraph.nested_loop.default"
 
 
 def ir_dtype(dtype: torch.dtype, what: str, origin: str = "") -> DType:
@@ -47,11 +48,19 @@ class Converter:
     guard : Node, optional
         Where the graph is a branch: whether it is taken. What could fail is made harmless where it
         is not.
+    nested : mapping of int to Loop, optional
+        Loops by the keys that the graph's own operator for nested loops names.
     """
 
-    def __init__(self, graph: torch.fx.GraphModule, guard: Node | None = None) -> None:
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        guard: Node | None = None,
+        nested: Mapping[int, Loop] | None = None,
+    ) -> None:
         self.graph = graph
         self.guard = guard
+        self.loops = nested or {}
         self.values: dict[torch.fx.Node, Any] = {}
         self.constants: list[torch.Tensor] = []
         self.used_consts: list[int] = []
@@ -133,7 +142,7 @@ class Converter:
 
     def child(self, node: Any, guard: Node | None = None) -> Converter:
         """Return a converter for a graph that an operator of the graph refers to."""
-        return Converter(self._subgraph(node), guard)
+        return Converter(self._subgraph(node), guard, self.loops)
 
     def _subgraph(self, node: Any) -> torch.fx.GraphModule:
         graph = getattr(self.graph, str(node.target))
@@ -197,6 +206,8 @@ class Converter:
         if subgraphs is not None:
             return subgraphs(self, node)
         name = canonical_name(str(node.target))
+        if name == _NESTED:
+            return known_loop(self, node)
         if name in _CHECKS:
             return None
         origin = origin_of(node)

@@ -24,7 +24,7 @@ from fullgraph.native.capture import Captured, lower, read_marks
 from fullgraph.native.convert import refusal
 from fullgraph.native.direct import Direct, direct_function
 from fullgraph.native.gradient.function import differentiable_run
-from fullgraph.native.gradient.joint import Activity, Joint, find_activity, trace_joint
+from fullgraph.native.gradient.joint import Activity, Joint, MarkedStep, find_activity, trace_joint
 from fullgraph.native.gradient.loops import GradientLoops
 from fullgraph.native.inductor import CAPTURING
 from fullgraph.native.lanes import make_plan
@@ -75,7 +75,7 @@ class _Invocation(threading.local):
 
     xs: Sequence[torch.Tensor] = ()
     steps: int = 0
-    reverse: bool = False
+    direction: tuple[bool, int] = (False, 0)  # reverse, and steps of a segment
     ran: Specialisation | None = None
     results: Sequence[torch.Tensor] = ()
 
@@ -137,7 +137,7 @@ class Specialisation:
                 *captured.constants,
             ],
             _invocation.steps,
-            reverse=_invocation.reverse,
+            reverse=_invocation.direction[0],
             threads=self.threads,
         )
 
@@ -145,6 +145,7 @@ class Specialisation:
         assert self.gradient is not None
         captured, (loops, activity) = self.captured, self.gradient
         steps, counts = _invocation.steps, list[torch.Tensor]()
+        reverse, segment = _invocation.direction
         if captured.loop.going is not None:
             # How many steps there are is found first; then those are taken as a scan takes them,
             # which keeps as many rows.
@@ -160,7 +161,8 @@ class Specialisation:
                 [args[i] for i in loops.joint.const_places],
             ),
             steps,
-            reverse=_invocation.reverse,
+            reverse=reverse,
+            segment=segment,
         )
         return [*results, *counts]
 
@@ -234,7 +236,15 @@ class Site:
         )
 
     def try_call(
-        self, body: Any, init: Any, x: Any, xs: Sequence[torch.Tensor], steps: int, *, reverse: bool
+        self,
+        body: Any,
+        init: Any,
+        x: Any,
+        xs: Sequence[torch.Tensor],
+        steps: int,
+        *,
+        reverse: bool,
+        segment: int = 0,
     ) -> Results | None:
         """Run a loop that was captured before, if the guards of one hold; else return None."""
         if not self.fast:
@@ -249,11 +259,20 @@ class Site:
                 order = (steps - 1, -1) if reverse else (0, 1)
                 return known[1](frame, self._globals, xs, steps, *order)
             function = types.FunctionType(code, self._globals)
-            return self._run(function, (body, init, x), xs, steps, reverse=reverse, code=code)
+            direction = (reverse, segment)
+            return self._run(function, (body, init, x), xs, steps, direction, code=code)
         return None
 
     def call(
-        self, body: Any, init: Any, x: Any, xs: Sequence[torch.Tensor], steps: int, *, reverse: bool
+        self,
+        body: Any,
+        init: Any,
+        x: Any,
+        xs: Sequence[torch.Tensor],
+        steps: int,
+        *,
+        reverse: bool,
+        segment: int = 0,
     ) -> Results:
         """Run a loop, captured now if need be.
 
@@ -269,13 +288,13 @@ class Site:
                 specialize_float=True, recompile_limit=RECOMPILE_LIMIT, suppress_errors=False
             ):
                 try:
-                    return self._run(self._slow, (body, init, x), xs, steps, reverse=reverse)
+                    return self._run(self._slow, (body, init, x), xs, steps, (reverse, segment))
                 except Exception as error:
                     if self._tensor_indices or not needs_tensor_indices(error):
                         raise
                 self._tensor_indices = True
                 self._prepare(with_tensor_indices(self.function))
-                return self._run(self._slow, (body, init, x), xs, steps, reverse=reverse)
+                return self._run(self._slow, (body, init, x), xs, steps, (reverse, segment))
         finally:
             CAPTURING.active = outer
 
@@ -285,19 +304,19 @@ class Site:
         args: tuple[Any, Any, Any],
         xs: Sequence[torch.Tensor],
         steps: int,
+        direction: tuple[bool, int],
         *,
-        reverse: bool,
         code: types.CodeType | None = None,
     ) -> Results:
         """Call what Dynamo made, and learn from the first run how to do without."""
-        outer = (_invocation.xs, _invocation.steps, _invocation.reverse)
-        _invocation.xs, _invocation.steps, _invocation.reverse = xs, steps, reverse
+        outer = (_invocation.xs, _invocation.steps, _invocation.direction)
+        _invocation.xs, _invocation.steps, _invocation.direction = xs, steps, direction
         _invocation.ran = None
         try:
             results = function(*args)
             ran = _last_ran()
         finally:
-            _invocation.xs, _invocation.steps, _invocation.reverse = outer
+            _invocation.xs, _invocation.steps, _invocation.direction = outer
         if code is not None and ran is not None and ran.direct is None:
             direct = ran.learn(results)
             if direct is not None:
@@ -366,6 +385,6 @@ class Site:
         marked = read_marks(gm)
         if not any(n.meta["example_value"].requires_grad for n in marked.arguments):
             return None
-        marked = marked.step
-        activity = find_activity(marked)
-        return (trace_joint(marked, activity), activity) if activity.any else None
+        step = MarkedStep(marked)
+        activity = find_activity(step)
+        return (trace_joint(step, activity), activity) if activity.any else None

@@ -22,7 +22,7 @@ from fullgraph.native.lanes import make_plan
 from fullgraph.native.runtime import CompiledLoop, compile_loop, torch_dtype
 from fullgraph.native.verify import verify
 
-__all__ = ["CAPTURING", "can_inline", "replace_scans"]
+__all__ = ["CAPTURING", "can_inline", "is_capturing", "replace_scans"]
 
 KNOWN_TORCH: Final = ((2, 14), (2, 15))
 _REWRITE: Final = "decompose_scan_to_while_loop"
@@ -78,6 +78,12 @@ def can_inline() -> bool:
     Called while Dynamo traces; it runs then, once, and sees to it that Inductor is prepared.
     """
     return CAPTURING.active or _prepared()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def is_capturing() -> bool:
+    """Return whether the graph being traced is the body of a loop of ours. Called by Dynamo."""
+    return CAPTURING.active
 
 
 @functools.lru_cache(maxsize=1)

@@ -40,7 +40,6 @@ __all__ = [
     "Scatter",
     "Shape",
     "Slice",
-    "format_loop",
     "topological",
 ]
 
@@ -336,6 +335,9 @@ class Project(_Unary):
 class Loop:
     """One loop: inputs, and the new carry and y of a step as functions of them.
 
+    `signed_zeros` says whether 0 and -0 differ: in a gradient they do not, and what is added to or
+    multiplied by zero is left out.
+
     With `going` it is a while loop: that scalar is computed from the carry before each step, and
     no step is taken once it is false. A while loop has no xs and no ys.
     """
@@ -346,6 +348,7 @@ class Loop:
     carry_out: tuple[Node, ...]
     ys: tuple[Node, ...]
     reverse: bool = False
+    signed_zeros: bool = True
     going: Node | None = None
 
     @property
@@ -376,22 +379,3 @@ def topological(roots: Iterable[Node]) -> tuple[Node, ...]:
         else:
             stack.append((pending, iter(pending.inputs)))
     return tuple(done)
-
-
-def format_loop(loop: Loop) -> str:
-    """Return the loop as text, one node a line."""
-    names: dict[Node, str] = {}
-    lines: list[str] = []
-    for node in (*loop.carry, *loop.xs, *loop.consts, *loop.nodes):
-        if node in names:
-            continue
-        names[node] = f"%{len(names)}"
-        words = [type(node).__name__.lower(), node.describe(), *(names[a] for a in node.inputs)]
-        shape = ", ".join(map(str, node.shape))
-        lines.append(f"{names[node]}: {node.dtype}[{shape}] = {' '.join(w for w in words if w)}")
-    if loop.going is not None:
-        lines.append(f"while {names[loop.going]}")
-    lines.append(f"carry {' '.join(names[n] for n in loop.carry_out)}")
-    lines.append(f"y {' '.join(names[n] for n in loop.ys)}")
-    head = "loop reverse" if loop.reverse else "loop"
-    return "\n".join([head, *("  " + line for line in lines)])

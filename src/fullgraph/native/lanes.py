@@ -8,10 +8,10 @@ of them runs all its steps before the next block starts, and its state stays in 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fullgraph.native.axes import Axis, axes_of
+from fullgraph.native.axes import find_lanes, outer_sums
 from fullgraph.native.ir import (
     Accumulate,
     ArgReduce,
@@ -37,14 +37,13 @@ from fullgraph.native.ir import (
 from fullgraph.native.scalar import SCALAR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["SHORT", "Plan", "make_plan", "terms"]
 
 BLOCK_STEP = 16  # blocks are multiples of this: whole vector registers of every dtype
 BLOCK_LIMIT = 1024
 BLOCK_BYTES = 24 * 1024  # memory of a block: three quarters of L1, the rest is for xs and ys
-MIN_LANES = 4
 SHORT = 8  # reductions of up to so many elements are written out
 AGAIN = 3  # cheap elements that are read so often are computed again instead of stored
 WHILE_STEPS = 8  # guessed for a while loop inside a body; it looks for signals itself
@@ -69,6 +68,12 @@ class Plan:
         Nodes that are the same in every step.
     work : int
         Rough cost of one step, in additions.
+    lane_sums : frozenset
+        Sums over lanes that are ys and nothing else: each block adds its part.
+    running : dict
+        Leaves of the carry that only add something up, and what they add.
+    signed_zeros : bool
+        Whether 0 and -0 differ.
     """
 
     lane: dict[Node, int]
@@ -78,6 +83,9 @@ class Plan:
     stored: frozenset[Node]
     invariant: frozenset[Node]
     work: int
+    lane_sums: frozenset[Node] = frozenset()
+    running: Mapping[Node, Node] = field(default_factory=dict)
+    signed_zeros: bool = True
 
     def rows(self, node: Node) -> int:
         """Return the number of elements of `node` in one lane."""
@@ -96,21 +104,26 @@ def make_plan(
 ) -> Plan:
     """Return how `loop` is written out for `threads`; `block` and `unroll_limit` are for tests."""
     nodes = loop.nodes
-    lane, count = _find_lanes(loop, nodes) if lanes else ({}, 0)
+    running = _running(loop, nodes)
+    # In gradients only: values are summed in the order that keeps their rounding error lowest.
+    across = threads == 1 and not loop.signed_zeros
+    sums = outer_sums(loop, nodes) if across else frozenset()
+    lane, count = find_lanes(loop, nodes, sums) if lanes else ({}, 0)
     work = {n: _work(n) for n in nodes}
     if lane:
         apart = sum(w for n, w in work.items() if n not in lane)
         together = sum(w for n, w in work.items() if n in lane)
-        if (
-            apart * -(-count // (block or BLOCK_LIMIT)) > together
-        ):  # would be repeated for every block
+        products = sum(w for n, w in work.items() if isinstance(n, Contract) and _is_long(n))
+        repeated = apart * -(-count // (block or BLOCK_LIMIT)) > together
+        # What is mostly matrix products runs as such: a product for each lane takes far longer.
+        if repeated or (threads == 1 and 2 * products > apart + together):
             lane, count = {}, 0
     statements = sum(_statements(n, lane) for n in nodes)
     statements += sum(n.size // _lanes_of(n, lane) for n in (*loop.carry_out, *loop.ys))
     whole = any(isinstance(n, Nested | Kernel | Accumulate | ArgReduce | Scatter) for n in nodes)
     limit = UNROLL_LIMIT if unroll_limit is None else unroll_limit
     unroll = statements <= limit and not (lane and whole)
-    stored = _stored(loop, nodes, unroll=unroll)
+    stored = _stored(loop, nodes, running, unroll=unroll)
     memory = sum(n.size // count * n.dtype.size for n in {*loop.carry, *stored} if n in lane)
     return Plan(
         lane=lane,
@@ -120,7 +133,26 @@ def make_plan(
         stored=stored,
         invariant=_invariant(loop, nodes),
         work=max(sum(work.values()), 1),
+        lane_sums=frozenset(n for n in sums if n.arg in lane and lane[n.arg] in n.dims),
+        running=running,
+        signed_zeros=loop.signed_zeros,
     )
+
+
+def _running(loop: Loop, nodes: tuple[Node, ...]) -> dict[Node, Node]:
+    """Return the leaves of the carry that a step only adds something to, and what it adds."""
+    readers = Counter(a for n in nodes for a in n.inputs)
+    readers.update(loop.roots)
+    found: dict[Node, Node] = {}
+    for leaf, out in zip(loop.carry, loop.carry_out, strict=True):
+        match out:
+            case Map(fn="add", args=(first, added)) if (
+                first is leaf
+                and readers[leaf] == readers[out] == 1
+                and (added.shape, added.dtype) == (leaf.shape, leaf.dtype)
+            ):
+                found[leaf] = added
+    return found
 
 
 def _block(lanes: int, lane_bytes: int, threads: int) -> int:
@@ -197,7 +229,9 @@ def _can_fail(node: Node) -> bool:
     return isinstance(node, Gather | Kernel)
 
 
-def _stored(loop: Loop, nodes: tuple[Node, ...], *, unroll: bool) -> frozenset[Node]:
+def _stored(
+    loop: Loop, nodes: tuple[Node, ...], running: Mapping[Node, Node], *, unroll: bool
+) -> frozenset[Node]:
     """Return the nodes that get memory of their own."""
     stored: set[Node] = set()
     for node in nodes:
@@ -210,7 +244,9 @@ def _stored(loop: Loop, nodes: tuple[Node, ...], *, unroll: bool) -> frozenset[N
             stored.add(node.arg)
     if not unroll:
         stored.update(n for n in nodes if isinstance(n, Cat) or _is_long(n))
-        stored.update(n for n in loop.carry_out)
+        stored.update(
+            n for leaf, n in zip(loop.carry, loop.carry_out, strict=True) if leaf not in running
+        )
         reads = _reads(loop, nodes)
         several = Map | Gather | Reduce | Contract
         for node in nodes:
@@ -271,55 +307,3 @@ def _deep(nodes: tuple[Node, ...], stored: set[Node]) -> Iterator[Node]:
             yield node
             d = 0
         depth[node] = d
-
-
-# --- Lanes ---
-
-
-class _Classes:
-    """Sets of axes that must be lanes together (union-find)."""
-
-    def __init__(self) -> None:
-        self.parent: dict[Axis, Axis] = {}
-
-    def find(self, axis: Axis) -> Axis:
-        root = axis
-        while (up := self.parent.setdefault(root, root)) != root:
-            root = up
-        while axis != root:
-            self.parent[axis], axis = root, self.parent[axis]
-        return root
-
-    def join(self, a: Axis, b: Axis) -> None:
-        self.parent[self.find(a)] = self.find(b)
-
-
-def _find_lanes(loop: Loop, nodes: tuple[Node, ...]) -> tuple[dict[Node, int], int]:
-    classes = _Classes()
-    blocked: list[Axis] = []
-    for node in nodes:
-        ties, stops = axes_of(node)
-        for a, b in ties:
-            classes.join(a, b)
-        blocked.extend(stops)
-    for before, after in zip(loop.carry, loop.carry_out, strict=True):
-        for d in range(len(before.shape)):
-            classes.join((before, d), (after, d))
-    closed = {classes.find(axis) for axis in blocked}
-    members: dict[Axis, list[Axis]] = {}
-    for node in dict.fromkeys((*loop.carry, *nodes)):
-        for d, n in enumerate(node.shape):
-            root = classes.find((node, d))
-            if n >= MIN_LANES and root not in closed:
-                members.setdefault(root, []).append((node, d))
-    outputs = {*loop.carry, *loop.ys}
-    best: dict[Node, int] = {}
-    count = 0
-    for axes in members.values():
-        lane = dict(axes)
-        size = axes[0][0].shape[axes[0][1]]
-        once = len(lane) == len(axes)  # no node has two lane dimensions
-        mixed = any(a in lane for n in nodes if n not in lane for a in n.inputs)
-        if size > count and once and not mixed and outputs & lane.keys():
-            best, count = lane, size
-    return best, count

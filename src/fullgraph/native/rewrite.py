@@ -54,17 +54,19 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
     return dataclasses.replace(node, arg=inputs[0])  # type: ignore[call-arg]
 
 
-def substitute(roots: Iterable[Node], replacements: Mapping[Node, Node]) -> list[Node]:
-    """Return `roots` with some nodes replaced, and zeros propagated through what reads them.
+def substitute(
+    roots: Iterable[Node], replacements: Mapping[Node, Node], *, zeros: bool = False
+) -> list[Node]:
+    """Return `roots` with some nodes replaced.
 
-    A zero here is one that autograd would have left undefined: what is multiplied by it vanishes,
-    even where it is infinite.
+    With `zeros` the replacements are zeros that autograd would have left undefined, and they are
+    propagated: what is multiplied by one vanishes, even where it is infinite.
     """
     roots = list(roots)
     done: dict[Node, Node] = dict(replacements)
     for node in _needed(roots, done):
         made = with_inputs(node, tuple(done[a] for a in node.inputs))
-        done[node] = made if made is node else _without_zeros(made)
+        done[node] = _without_zeros(made) if zeros and made is not node else made
     return [done[r] for r in roots]
 
 

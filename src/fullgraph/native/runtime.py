@@ -148,7 +148,8 @@ class CompiledLoop:
         # Steps that one call may do without a look at the clock.
         work = FIRST_SLICE_WORK // self.plan.work
         self._small = work
-        self._alone = self.program.blocks == 1
+        self._blocks = self.program.blocks
+        self._alone = self._blocks == 1
 
     def __call__(
         self,
@@ -180,8 +181,7 @@ class CompiledLoop:
         list of Tensor
             The final carry, then the stacked ys, all in fresh memory except `targets`.
         """
-        if steps * self._step_bytes >= CHECKED_BYTES:
-            self._check_memory(steps)
+        self.check_memory(steps)
         inputs = [t if t.is_contiguous() else t.contiguous() for t in inputs]
         results = [empty_strided(*spec) for spec in self._carry]
         given = targets or {}
@@ -210,6 +210,51 @@ class CompiledLoop:
         if status:
             raise_status(status, self.built.library)
         return results
+
+    def run_steps(
+        self,
+        before: list[int],
+        rest: list[int],
+        after: list[int],
+        ys: list[int],
+        steps: tuple[int, int],
+        order: tuple[int, int],
+    ) -> None:
+        """Run some steps on addresses, which the caller has checked and keeps alive.
+
+        Parameters
+        ----------
+        before, after : list of int
+            The carry before and after these steps, in different memory.
+        rest : list of int
+            xs and closed-over tensors.
+        ys : list of int
+            Where ys go.
+        steps : (int, int)
+            From which step to which.
+        order : (int, int)
+            Step ``t`` reads and writes row ``order[0] + order[1] * t``.
+        """
+        begin, end = steps
+        if end - begin <= self._small and not self.program.scratch:
+            pack = self._pack(*before, *rest, *after, *ys, begin, end, *order, 0, self._blocks, 0)
+            if status := self._function(pack):
+                raise_status(status, self.built.library)
+            return
+        scratch = self._scratch()
+        heap = 0 if scratch is None else scratch.data_ptr()
+        cuts = range(begin, end, max(1, self._small)) if end - begin > self._small else (begin,)
+        spare = [] if len(cuts) == 1 else [empty_strided(*spec) for spec in self._carry]
+        other = [t.data_ptr() for t in spare]
+        for i, cut in enumerate(cuts):
+            until = end if i + 1 == len(cuts) else cuts[i + 1]
+            target = after if (len(cuts) - i) % 2 else other
+            status = self._function(
+                self._pack(*before, *rest, *target, *ys, cut, until, *order, 0, self._blocks, heap)
+            )
+            if status:
+                raise_status(status, self.built.library)
+            before = target
 
     def direct_names(self) -> dict[str, object]:
         """Return what a direct function of this loop calls."""
@@ -294,14 +339,23 @@ class CompiledLoop:
             status |= result
         return status
 
-    def _check_memory(self, steps: int) -> None:
+    def check_memory(self, steps: int, what: str = "the ys", advice: str = "") -> None:
+        """Look whether rows of so many steps fit into the free memory.
+
+        Raises
+        ------
+        NativeMemoryError
+            They do not; nothing was allocated.
+        """
         needed = steps * self._step_bytes
+        if needed < CHECKED_BYTES:
+            return
         available = _available_memory()
         if available is not None and needed > available:
             raise NativeMemoryError(
-                f"the ys of {steps} steps need {_in_words(needed)} "
+                f"{what} of {steps} steps need {_in_words(needed)} "
                 f"({_in_words(self._step_bytes)} a step) and {_in_words(available)} are free; "
-                "return less from the body, or scan in several calls"
+                f"{advice or 'return less from the body, or scan in several calls'}"
             )
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fullgraph.native.convert import Converter
 
-__all__ = ["of_subgraphs"]
+__all__ = ["known_loop", "of_subgraphs"]
 
 
 def of_subgraphs(node: torch.fx.Node) -> Callable[[Converter, torch.fx.Node], Any] | None:
@@ -57,17 +57,39 @@ def _nested(
     length: int,
 ) -> tuple[Node, ...]:
     """Return the results of a loop inside the graph."""
+    consts = [_operand(outer, extra[i]) for i in inner.used_consts]
+    consts += outer.hoisted(inner.constants)
+    carry, rows = ([_operand(outer, n) for n in group] for group in (init, xs))
+    return _results(outer, node, loop, (carry, rows, consts), length)
+
+
+def known_loop(outer: Converter, node: torch.fx.Node) -> tuple[Node, ...]:
+    """Return the results of a loop inside the graph that is in the IR already."""
+    init, xs, consts, length, key = node.args
+    assert isinstance(length, int)
+    assert isinstance(key, int)
+    groups = [[_operand(outer, n) for n in group] for group in (init, xs, consts)]  # type: ignore[union-attr]
+    return _results(outer, node, outer.loops[key], (groups[0], groups[1], groups[2]), length)
+
+
+def _results(
+    outer: Converter,
+    node: torch.fx.Node,
+    loop: Loop,
+    inputs: tuple[list[Node], list[Node], list[Node]],
+    length: int,
+) -> tuple[Node, ...]:
     origin = origin_of(node)
     if outer.guard is not None:
         raise refusal("a loop inside a branch of cond", origin, "Take the loop out of it")
-    consts = [_operand(outer, extra[i]) for i in inner.used_consts]
+    init, xs, consts = inputs
     nested = Nested(
         dtype=BOOL,
         shape=(),
         loop=loop,
-        init=tuple(_operand(outer, n) for n in init),
-        xs=tuple(_operand(outer, n) for n in xs),
-        consts=(*consts, *outer.hoisted(inner.constants)),
+        init=tuple(init),
+        xs=tuple(xs),
+        consts=tuple(consts),
         length=length,
         origin=origin,
     )

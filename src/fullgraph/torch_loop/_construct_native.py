@@ -50,7 +50,7 @@ def torch_native_loop_adapter(
     -------
     LoopAdapter
         Its `scan` and `while_loop` keep all rules of `fullgraph.scan` and `fullgraph.while_loop`;
-        its `checkpoint` is None.
+        its `checkpoint` makes bodies whose gradients take less memory, see Notes.
 
     Raises
     ------
@@ -70,10 +70,17 @@ def torch_native_loop_adapter(
     torch itself rounds in two ways); elsewhere they differ by rounding.
 
     Refused, with `UnsupportedBodyError` naming operation, shapes and line: randomness, complex
-    numbers, data-dependent shapes, and operations without a rule. Inputs that require grad are
-    refused while gradients are on (`GradientRefusedError`). An integer divided by zero and an index
-    outside its tensor raise after the loop. When a body is compiled it also runs once in plain
-    Python on the first row.
+    numbers, data-dependent shapes, and operations without a rule. An integer divided by zero and an
+    index outside its tensor raise after the loop. When a body is compiled it also runs once in
+    plain Python on the first row.
+
+    Gradients are of first order, with respect to the carry, xs and every tensor that the body
+    reaches, through chained and nested loops; the backward is a C loop too. A second derivative
+    raises `GradientRefusedError`, and so do gradients through a loop inside a user's own
+    ``torch.compile``. The adapter's ``checkpoint(body, every=None)`` gives a body whose gradient
+    keeps the carry every `every` steps, by default about the square root of their number, and
+    computes the rest again. Under a transform of ``torch.func`` (vmap, grad, jvp) a scan runs as
+    plain Python, with a `NativeFallbackWarning`.
 
     Ctrl-C is heard within a second, in a while loop that never ends as well. A while loop runs on
     one thread. One whose condition is false at once is not compiled, and its body not looked at.
@@ -150,7 +157,9 @@ def explain_loop(
     Parameters
     ----------
     body, init, xs, length : as in `fullgraph.scan`
-        Or ``cond, body, init`` as in `fullgraph.while_loop`. Gradients are off.
+        Or ``cond, body, init`` as in `fullgraph.while_loop`. Where an input requires grad and
+        gradients are on, the gradient is explained, too; `body` may be one that the adapter's
+        ``checkpoint`` has returned.
     vector_math : {"sleef", "libm"}
         As for `torch_native_loop_adapter`.
 

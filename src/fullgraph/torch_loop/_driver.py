@@ -34,6 +34,7 @@ from fullgraph.loops._eager_torch import ops_for_this_call
 from fullgraph.loops._foreign import whole_driver
 from fullgraph.loops._ops import SCALAR_KINDS
 from fullgraph.loops._torch_cond import is_traced
+from fullgraph.torch_loop._checkpoint import Checkpointed
 from fullgraph.torch_loop._failures import translate
 from fullgraph.torch_loop._rules import Rules, check_arguments, check_output, refuse
 from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
@@ -140,6 +141,8 @@ class FlatScan:
         Whether steps go from the last row to the first.
     rules : Rules
         Under which it was checked.
+    checkpointed : Checkpointed, optional
+        Around the body, where the call asked for gradients in less memory.
     """
 
     body: Callable[[PyTree, PyTree], tuple[PyTree, PyTree]]
@@ -150,6 +153,7 @@ class FlatScan:
     length: int
     reverse: bool
     rules: Rules
+    checkpointed: Checkpointed | None = None
 
     def rehearse(self) -> None:
         """Run the first step plainly, without gradients, and raise whatever is wrong with it.
@@ -274,7 +278,10 @@ class TorchLoopDriver:
         if not rehearsed:
             call.rehearse()
         call.run_plainly()
-        raise translate(self._rules.adapter, failure) from failure
+        reason = translate(self._rules.adapter, failure)
+        if reason is failure:
+            raise reason  # it has torch's exception as its cause already
+        raise reason from failure
 
     def _flatten(
         self,
@@ -289,7 +296,9 @@ class TorchLoopDriver:
         rows: list[Any] = []
         carry, row = skeleton_of(init, leaves), skeleton_of(xs, rows)
         steps = check_arguments(self._rules, (carry, leaves), (row, rows), xs, length)
-        return FlatScan(body, carry, row, leaves, rows, steps, reverse, self._rules)
+        around = body if isinstance(body, Checkpointed) else None
+        body = body if around is None else around.body
+        return FlatScan(body, carry, row, leaves, rows, steps, reverse, self._rules, around)
 
 
 def _apart(call: FlatScan, leaves: list[Any], ys: PyTree) -> tuple[PyTree, PyTree]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
 from fullgraph.errors import GradientRefusedError, UnsupportedBodyError
 from fullgraph.native.compiler import find_compiler
-from fullgraph.native.ir import Loop, Map, Nested, Node, format_loop
+from fullgraph.native.ir import Loop, Map, Nested, Node
+from fullgraph.native.printer import format_loop
 from fullgraph.torch_loop._driver import TorchLoopDriver
+from fullgraph.torch_loop._explain_text import as_text
 from fullgraph.torch_loop._native import NativeEngine, native_rules
 from fullgraph.torch_loop._native_step import NAME
 from fullgraph.torch_loop._native_while import NativeWhile
@@ -55,6 +55,15 @@ class LoopExplanation:
         From Dynamo's graph to IR, and from IR to a loaded function.
     cache_hit : bool
         Whether the shared object was there already.
+    backward, backward_c_text : str
+        The loop that goes back, as loop IR and as C; empty where no input requires grad.
+    backward_lanes : int
+        Number of its independent lanes.
+    saved_bytes : int
+        What the explained call kept for its gradient, measured: rows of the carry and of other
+        values, not arguments and results.
+    segment : int
+        Steps between two saved carries, 0 where the body is not checkpointed.
     """
 
     refused: str = ""
@@ -72,27 +81,14 @@ class LoopExplanation:
     capture_seconds: float = 0.0
     build_seconds: float = 0.0
     cache_hit: bool = False
+    backward: str = ""
+    backward_c_text: str = ""
+    backward_lanes: int = 0
+    saved_bytes: int = 0
+    segment: int = 0
 
     def __str__(self) -> str:
-        if self.refused:
-            where = f"\n  at {self.line}" if self.line else ""
-            return f"refused: {self.operation}{where}\n  {self.refused}"
-        counts = ", ".join(f"{n} x {name}" for name, n in (self.operations or {}).items())
-        lanes = f"{self.lanes} lanes in blocks of {self.block}" if self.lanes else "no lanes"
-        form = "scalar statements" if self.written_out else "loops over arrays"
-        found = "from the cache" if self.cache_hit else "built"
-        return "\n".join(
-            [
-                f"compiled: {lanes}, each step as {form}",
-                f"operations: {counts or 'none'}",
-                f"capture {self.capture_seconds:.2f} s, build {self.build_seconds:.2f} s ({found})",
-                f"compiler: {self.compiler}",
-                f"flags: {' '.join(self.flags)}",
-                f"library: {self.library}",
-                self.captured,
-                self.c_text,
-            ]
-        )
+        return as_text(self)
 
 
 def explain(
@@ -124,8 +120,7 @@ def _told(
     compile_it: Callable[[], Any], specialisations: Callable[[], list[Specialisation]]
 ) -> LoopExplanation:
     try:
-        with torch.no_grad():
-            compile_it()
+        compile_it()
     except UnsupportedBodyError as refusal:
         return LoopExplanation(str(refusal), refusal.operation, refusal.line)
     except GradientRefusedError as refusal:
@@ -145,7 +140,23 @@ def _told(
         capture_seconds=found.capture_seconds,
         build_seconds=found.build_seconds,
         cache_hit=compiled.built.cached,
+        **_gradient_of(found),
     )
+
+
+def _gradient_of(found: Specialisation) -> dict[str, Any]:
+    """Return what is told about the gradient, for a call that has just run."""
+    if found.gradient is None:
+        return {}
+    loops = found.gradient[0]
+    backward, compiled = loops.variant(loops.rows_only())
+    return {
+        "backward": format_loop(backward.loop),
+        "backward_c_text": compiled.program.text,
+        "backward_lanes": compiled.plan.lanes,
+        "saved_bytes": loops.latest_saved[1],
+        "segment": loops.latest_saved[2],
+    }
 
 
 def _operations(loop: Loop) -> dict[str, int]:

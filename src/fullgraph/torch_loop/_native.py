@@ -19,14 +19,21 @@ from fullgraph.native.capture import mark
 from fullgraph.native.cells import fixed_cells, shared_cells
 from fullgraph.native.compiler import find_compiler, unsupported_platform
 from fullgraph.native.dispatch import Site, Specialisation
-from fullgraph.native.inductor import can_inline
+from fullgraph.native.gradient.nested import DIFFERENTIATED
+from fullgraph.native.inductor import can_inline, is_capturing
+from fullgraph.torch_loop._checkpoint import checkpoint
 from fullgraph.torch_loop._driver import (
     FlatScan,
     NeedsRehearsal,
     TorchLoopDriver,
 )
 from fullgraph.torch_loop._native_step import NAME, SITES, as_tensor, reason_of, step_of
-from fullgraph.torch_loop._native_ways import plain_scan, short_way, with_fallback
+from fullgraph.torch_loop._native_ways import (
+    eager_under_transforms,
+    plain_scan,
+    short_way,
+    with_fallback,
+)
 from fullgraph.torch_loop._native_while import NativeWhile, plain_while, short_while
 from fullgraph.torch_loop._quiet import quiet_compilation
 from fullgraph.torch_loop._rules import Rules, check_output
@@ -66,7 +73,11 @@ def native_adapter(
     if fallback == "eager":
         scan = with_fallback(driver.scan, plain_scan, 1)
         while_loop = with_fallback(loops.run, plain_while, 2)
-    return LoopAdapter(scan=short_way(engine, scan), while_loop=short_while(loops, while_loop))
+    return LoopAdapter(
+        scan=short_way(engine, eager_under_transforms(scan)),
+        checkpoint=checkpoint,
+        while_loop=short_while(loops, while_loop),
+    )
 
 
 def native_rules(max_steps: int | None, max_elements: int | None) -> Rules:
@@ -104,13 +115,15 @@ class NativeEngine:
         init, x = self._arguments(call)
         site = self.site(call.body)
         run = (call.body, init, x, [leaf.resolve_neg() for leaf in call.xs], call.length)
-        results = site.try_call(*run, reverse=call.reverse)
+        around = call.checkpointed
+        segment = 0 if around is None else around.every or -1
+        results = site.try_call(*run, reverse=call.reverse, segment=segment)
         if results is None:
             if not rehearsed:
                 raise NeedsRehearsal
             try:
                 with quiet_compilation():
-                    results = site.call(*run, reverse=call.reverse)
+                    results = site.call(*run, reverse=call.reverse, segment=segment)
             except Exception as error:
                 reason = reason_of(error)
                 if reason is error:
@@ -224,9 +237,13 @@ def inlined_scan(
     def fresh(leaf: torch.Tensor) -> torch.Tensor:
         return leaf.clone(memory_format=torch.contiguous_format)
 
+    way = (
+        vector_math + DIFFERENTIATED if is_capturing() and torch.is_grad_enabled() else vector_math
+    )
+
     def step(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
         # The mark says whose scan this is and how it is meant; it has no gradient on purpose.
-        marked = [mark(leaf, vector_math, threads) for leaf in carry]
+        marked = [mark(leaf, way, threads) for leaf in carry]
         new, y = step_of(call.body, call.carry, call.row, marked, row if call.xs else [])
         outputs: list[Any] = []
         skeleton_of(y, outputs)
@@ -237,8 +254,28 @@ def inlined_scan(
     y = step_of(call.body, call.carry, call.row, [fresh(leaf) for leaf in init], rows)[1]
     skeleton = skeleton_of(y, [])
     xs = call.xs or [torch.arange(call.length)]
-    carry, ys = scan(step, [fresh(leaf) for leaf in init], xs, reverse=call.reverse)
+    begin = [fresh(leaf) for leaf in init]
+    if is_capturing():
+        return _nested_scan(call, step, begin, xs, skeleton)
+    carry, ys = scan(step, begin, xs, reverse=call.reverse)
     return list(carry), rebuild(skeleton, list(ys))
+
+
+def _nested_scan(
+    call: FlatScan, step: Callable[..., Any], init: list[Any], xs: list[Any], skeleton: PyTree
+) -> tuple[list[Any], PyTree]:
+    """Emit a scan into the body of a loop of ours.
+
+    torch must not differentiate it, we do: so gradients are off around the operator, and around
+    nothing else. The mark in its body says whether they were on.
+    """
+    from torch._higher_order_ops import scan
+
+    rows = [torch.flip(leaf, [0]) for leaf in xs] if call.reverse else [leaf.clone() for leaf in xs]
+    with torch.no_grad():
+        carry, ys = scan(step, init, rows)
+    found = [torch.flip(leaf, [0]) for leaf in ys] if call.reverse else list(ys)
+    return list(carry), rebuild(skeleton, found)
 
 
 def captured_step(body: Body, init: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:

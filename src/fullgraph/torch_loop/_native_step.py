@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from fullgraph.errors import (
     UnsupportedBodyError,
 )
 from fullgraph.native.dispatch import RECOMPILE_LIMIT
+from fullgraph.native.refusals import INSTEAD_OF_NUMBER, READ_AS_NUMBER, user_line
 from fullgraph.torch_loop._driver import CarryChangedError
 from fullgraph.torch_loop._failures import is_limit_hit
 from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild
@@ -84,8 +86,7 @@ def reason_of(error: Exception) -> Exception:
         "torch.where or fullgraph.cond), no changes of outer state"
     )
     if "unbacked symbols" in said:
-        said = "an index that is a 0-d tensor"
-        advice = "Write torch.index_select(a, 0, i.reshape(1))[0] for a[i]"
+        said, advice = READ_AS_NUMBER, INSTEAD_OF_NUMBER
     return UnsupportedBodyError(
         f"the body cannot become a native loop: it cannot be captured whole: {said}"
         f"{' at ' + line if line else ''}. {advice}.",
@@ -95,8 +96,6 @@ def reason_of(error: Exception) -> Exception:
 
 
 def _user_line(error: Exception) -> str:
+    """Return the line of the body that Dynamo stopped at."""
     stack = getattr(error, "real_stack", None)
-    if not stack:
-        return ""
-    frame = stack[-1]
-    return f"{frame.filename}:{frame.lineno}: {(frame.line or '').strip()}"
+    return user_line("".join(traceback.format_list(stack)) if stack else str(error))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fullgraph.torch_loop._native import NativeEngine
 
-__all__ = ["plain_scan", "short_way", "with_fallback"]
+__all__ = ["eager_under_transforms", "plain_scan", "short_way", "with_fallback"]
 
 PyTree = Any
 Body = Any
@@ -47,7 +47,9 @@ def short_way(
     def try_short(
         body: Body, init: PyTree, xs: torch.Tensor, *, reverse: bool = False
     ) -> tuple[PyTree, PyTree] | None:
-        site = sites.get((id(getattr(body, "__code__", None)), shared_cells(body)))
+        code = id(getattr(body, "__code__", None))
+        # What was captured without shared cells has each of them guarded, so it serves all.
+        site = sites.get((code, ())) or sites.get((code, shared_cells(body)))
         row = rows.like(xs) if site is not None and active_transform() is None else None
         if site is None or row is None or not short or len(xs) > most:
             return None
@@ -122,6 +124,34 @@ def with_fallback(run: Callable[..., Any], plain: Callable[..., Any], functions:
         return plain(*args, **options)
 
     return run_or_fall_back
+
+
+def eager_under_transforms(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a scan that is plain Python while a transform of torch is active, with a warning.
+
+    Compiled code cannot be transformed; the plain loop can, and gives what the transform means.
+    """
+
+    def run_or_step(
+        body: Body,
+        init: PyTree,
+        xs: PyTree = None,
+        *,
+        length: int | None = None,
+        reverse: bool = False,
+    ) -> tuple[PyTree, PyTree]:
+        if torch.compiler.is_dynamo_compiling() or (transform := active_transform()) is None:
+            found: tuple[PyTree, PyTree] = run(body, init, xs, length=length, reverse=reverse)
+            return found
+        warnings.warn(
+            f"a loop runs as plain Python, 100 to 1 000 times slower: {transform} is active, which "
+            "compiled loops cannot be under",
+            NativeFallbackWarning,
+            stacklevel=4,
+        )
+        return plain_scan(body, init, xs, length=length, reverse=reverse)
+
+    return run_or_step
 
 
 def plain_scan(

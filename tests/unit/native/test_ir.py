@@ -15,10 +15,10 @@ from fullgraph.native.ir import (
     Reduce,
     Reshape,
     Slice,
-    format_loop,
     topological,
 )
 from fullgraph.native.lanes import make_plan
+from fullgraph.native.printer import format_loop
 from fullgraph.native.verify import verify
 
 

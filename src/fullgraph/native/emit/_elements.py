@@ -95,6 +95,8 @@ class Elements:
         For nodes in memory, the C text that reads an element. It wins over computing it again.
     before : list of str
         Statements that run once for a block of lanes, before its first step.
+    padded : set
+        Nodes whose memory has gaps.
     """
 
     def __init__(self, plan: Plan, names: Iterator[int] | None = None) -> None:
@@ -102,6 +104,7 @@ class Elements:
         self.scope = Scope()
         self.storage: dict[Node, Callable[[Position], str]] = {}
         self.before: list[str] = []
+        self.padded: set[Node] = set()
         self._names = itertools.count() if names is None else names
 
     def child(self, plan: Plan) -> Elements:
@@ -194,6 +197,10 @@ class Elements:
         atoms = [self.operand(a, index, node.shape, node.compute) for a in node.args]
         if node.fn == "where":
             atoms[0] = self.operand(node.args[0], index, node.shape, BOOL)
+        if not self.plan.signed_zeros and node.compute.is_float and node.dtype == node.compute:
+            short = _with_zero(node.fn, atoms, node.dtype)
+            if short is not None:
+                return short
         expr = expression(node.fn, node.compute, atoms)
         if not expr:
             raise Refused(f"{node.fn} of {node.compute} has no C form")
@@ -307,6 +314,23 @@ class Elements:
             return linear(index, node.shape)
         d = self.plan.lane[node]
         return linear([*index[:d], "(p0 + k)", *index[d + 1 :]], node.shape)
+
+
+def _with_zero(fn: str, atoms: list[str], dtype: DType) -> str | None:
+    """Return the atom that an operation with a zero comes to, if it is one of these."""
+    zero = literal(0, dtype)
+    match fn, [a == zero for a in atoms]:
+        case "add", [True, _]:
+            return atoms[1]
+        case (("add" | "sub"), [_, True]):
+            return atoms[0]
+        case (
+            ("mul", [True, _] | [_, True])
+            | ("neg" | "div", [True, *_])
+            | ("where", [_, True, True])
+        ):
+            return zero
+    return None
 
 
 def _pairs(atoms: list[str]) -> list[list[str]]:

@@ -9,6 +9,7 @@ from fullgraph.native.emit._index import Index, linear, plus
 from fullgraph.native.emit._loops import Buffers, keep, loop, memory_size, over
 from fullgraph.native.emit._reductions import accumulator
 from fullgraph.native.emit._scope import Scope, indent
+from fullgraph.native.emit._tiles import tiled_product, worth_tiles
 
 if TYPE_CHECKING:
     from fullgraph.native.ir import Contract
@@ -21,6 +22,9 @@ TILE_VECTORS = 8  # so many of them hold the sums of a matrix-vector product at 
 
 def product_nest(e: Elements, buffers: Buffers, node: Contract) -> None:
     """Fill a matrix product in the order that suits its shape."""
+    if worth_tiles(e, node):
+        tiled_product(e, buffers, node)
+        return
     name = buffers.plain(e, node.dtype, memory_size(e, node), "m")
     _, rows, columns = node.shape
     inner = node.lhs.shape[2]

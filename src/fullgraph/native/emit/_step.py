@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from fullgraph.native.emit._elements import Elements, Position
 from fullgraph.native.emit._fill import fill
-from fullgraph.native.emit._index import Index, linear, minus
+from fullgraph.native.emit._index import LANE, Index, linear, minus, reshaped
 from fullgraph.native.emit._loops import Buffers, forever, loop, memory_size, over, store
 from fullgraph.native.emit._scope import Scope
-from fullgraph.native.ir import Input, Loop, Nested, Node, Project, topological
+from fullgraph.native.ir import Input, Loop, Nested, Node, Project, Reduce, Reshape, topological
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.scalar import INTERRUPTED
 
@@ -64,7 +64,8 @@ def write_step(
         step = Scope(memo=step.memo)  # what the condition has computed is there already
     _values(e, buffers, loop.nodes, step, results)
     for y, target in zip(loop.ys, ys, strict=True):
-        store(e, y, target, unroll=e.plan.unroll)
+        if not _lane_sum(e, y, target):
+            store(e, y, target, unroll=e.plan.unroll)
     _new_carry(e, buffers, loop, carry)
     return [*test, *step.lines(e.plan.block)]
 
@@ -106,6 +107,35 @@ def _signals(work: int) -> list[str]:
     ]
 
 
+def _lane_sum(e: Elements, y: Node, target: Target) -> bool:
+    """Add the block's part of a y that is a sum over lanes; say whether it is one.
+
+    The last block may begin among the lanes of the one before it, which are counted once.
+    """
+    node = y
+    while isinstance(node, Reshape):
+        node = node.arg
+    if node not in e.plan.lane_sums or not isinstance(node, Reduce):
+        return False
+    total, blocks = node, -(-e.plan.lanes // e.plan.block)
+
+    def body(index: list[Index]) -> None:
+        inner = reshaped(index, y.shape, total.shape)
+        dim = e.plan.lane[total.arg]
+        atom = e.element(total.arg, [*inner[:dim], LANE, *inner[dim:]])
+        name, t = e.name("s"), total.dtype.c
+        e.scope.uniform.append(f"{t} {name} = 0;")
+        e.scope.sums.append(name)
+        fresh = f"p0 + k >= b * {e.plan.block} ? {atom} : 0" if blocks > 1 else atom
+        e.say(f"{name} += {fresh};", lane=True)
+        cell = target(index)
+        before = f"(b == block_begin ? 0 : {cell}) + " if blocks > 1 else ""
+        e.scope.after.append(f"{cell} = {before}{name};")
+
+    over(e, y.shape, None, body, unroll=e.plan.unroll)
+    return True
+
+
 def _whole(node: Node, name: str) -> Target:
     return lambda index: f"{name}[{linear(index, node.shape)}]"
 
@@ -123,7 +153,7 @@ def _nested(e: Elements, buffers: Buffers, node: Nested) -> list[str]:
     targets: list[Target] = []
     stacked: list[str] = []
     for y in node.loop.ys:
-        name = buffers.plain(e, y.dtype, node.length * y.size, "y")
+        name = buffers.plain(e, y.dtype, node.length * y.size)
         stacked.append(name)
         shape = (node.length, *y.shape)
         targets.append(
@@ -155,7 +185,9 @@ def _new_carry(e: Elements, buffers: Buffers, loop: Loop, names: list[str]) -> N
     """Write the assignments of the carry, which come after everything that reads the old one."""
     uniform: list[str] = []
     lanes: list[str] = []
-    for leaf, out, name in zip(loop.carry, loop.carry_out, names, strict=True):
+    leaves = list(zip(loop.carry, loop.carry_out, names, strict=True))
+    # Running sums first: what they add may be computed on the spot, from the old carry.
+    for leaf, out, name in sorted(leaves, key=lambda leaf: leaf[0] not in e.plan.running):
         if out is leaf:
             continue
         if e.plan.unroll:
@@ -179,6 +211,9 @@ def _assigned(e: Elements, leaf: Input, out: Node, name: str) -> list[str]:
 
 def _copied(e: Elements, buffers: Buffers, leaf: Input, out: Node, name: str) -> list[str]:
     """Return loops that copy the new value of a leaf from where it is, or is put now."""
+    added = e.plan.running.get(leaf)
+    if added is not None:
+        return _added(e, leaf, added, name)
     new = e.storage.get(out) if out in e.plan.stored else None
     if new is None:
         new = _local(e, leaf, buffers.plain(e, leaf.dtype, memory_size(e, leaf), "n"))
@@ -188,6 +223,20 @@ def _copied(e: Elements, buffers: Buffers, leaf: Input, out: Node, name: str) ->
 
     def body(index: list[Index]) -> None:
         e.say(f"{name}[{e.local(leaf, index)}] = {source(index)};", lane=e.varies(leaf))
+
+    over(e, leaf.shape, e.plan.lane.get(leaf), body, unroll=False)
+    lines = e.scope.lines(e.plan.block)
+    e.scope = saved
+    return lines
+
+
+def _added(e: Elements, leaf: Input, added: Node, name: str) -> list[str]:
+    """Return loops that add to a leaf which nothing else reads, where it is."""
+    saved, e.scope = e.scope, Scope()
+
+    def body(index: list[Index]) -> None:
+        cell = f"{name}[{e.local(leaf, index)}]"
+        e.say(f"{cell} = {cell} + {e.element(added, index)};", lane=e.varies(leaf))
 
     over(e, leaf.shape, e.plan.lane.get(leaf), body, unroll=False)
     lines = e.scope.lines(e.plan.block)

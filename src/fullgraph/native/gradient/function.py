@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fullgraph.errors import GradientRefusedError
-from fullgraph.native.gradient.loops import GradientLoops, Saved
+from fullgraph.native.gradient import checkpoint
+from fullgraph.native.gradient.loops import GradientLoops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ class _Run:
     activity: Activity
     steps: int
     reverse: bool
+    segment: int
 
 
 def differentiable_run(
@@ -35,6 +37,7 @@ def differentiable_run(
     steps: int,
     *,
     reverse: bool,
+    segment: int = 0,
 ) -> list[torch.Tensor]:
     """Run a loop whose results carry a gradient; return its final carry and ys.
 
@@ -46,8 +49,14 @@ def differentiable_run(
         Which results carry it.
     tensors : tuple of three sequences
         init, xs, closed-over tensors of the joint step.
+    segment : int
+        Save the carry every so many steps only, and compute the rest again; 0: save all of it;
+        -1: choose how many steps.
     """
-    run = _Run(loops, activity, steps, reverse)
+    if segment:
+        work = loops.forward_compiled.plan.work
+        segment = checkpoint.segment_length(steps, None if segment < 0 else segment, work)
+    run = _Run(loops, activity, steps, reverse, segment)
     init, xs, consts = tensors
     return list(_Loop.apply(run, *init, *xs, *consts))
 
@@ -59,12 +68,17 @@ class _Loop(torch.autograd.Function):
     def forward(ctx: Any, run: _Run, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         joint = run.loops.joint
         n, m = len(joint.carry), len(joint.xs)
-        results, saved = run.loops.run_forward(
-            tensors[:n], tensors[n : n + m], tensors[n + m :], run.steps, reverse=run.reverse
-        )
-        ctx.run, ctx.sources, ctx.inputs = run, saved.sources, len(tensors)
-        # What is differentiated is kept as well, so that a second derivative finds its way here.
-        ctx.save_for_backward(*saved.tensors, *(t for t in tensors if t.requires_grad))
+        init, xs, consts = tensors[:n], tensors[n : n + m], tensors[n + m :]
+        if run.segment:
+            segments = checkpoint.Segments(run.steps, run.segment, run.reverse)
+            results, saved = checkpoint.run_forward(run.loops, init, xs, consts, segments)
+        else:
+            results, saved = run.loops.run_forward(init, xs, consts, run.steps, reverse=run.reverse)
+        GradientLoops.latest_saved = run.steps, saved.own_bytes, saved.segment
+        ctx.run, ctx.saved = run, replace(saved, tensors=())
+        ctx.save_for_backward(*saved.tensors)
+        # What is differentiated is kept, too, so that a second derivative finds its way here.
+        ctx.behind = [t for t in tensors if t.requires_grad]
         flows = (*run.activity.new, *run.activity.ys)
         ctx.mark_non_differentiable(
             *(r for r, flow in zip(results, flows, strict=True) if not flow)
@@ -76,14 +90,32 @@ class _Loop(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         run: _Run = ctx.run
         n = len(run.loops.joint.carry)
+        _refuse_batches(cotangents)
         tensors = ctx.saved_tensors
-        saved = Saved(run.steps, run.reverse, ctx.sources, tensors[: len(ctx.sources)])
+        saved = replace(ctx.saved, tensors=tensors)
         with torch.no_grad():
-            init, xs, consts = run.loops.run_backward(saved, cotangents[:n], cotangents[n:])
-        found = [*init, *xs, *consts]
+            if run.segment:
+                found = checkpoint.run_backward(run.loops, saved, cotangents[:n], cotangents[n:])
+            else:
+                found = run.loops.run_backward(saved, cotangents[:n], cotangents[n:])
+        gradients = [g for group in found for g in group]
         if torch.is_grad_enabled():  # create_graph=True
-            found = _refusing_more(found, [*tensors, *cotangents])
-        return None, *found
+            gradients = _refusing_more(gradients, [*ctx.behind, *tensors, *cotangents])
+        return None, *gradients
+
+
+def _refuse_batches(cotangents: Sequence[torch.Tensor | None]) -> None:
+    """Raise where cotangents have no memory of their own: a transform of torch is over them."""
+    try:
+        for ct in cotangents:
+            if ct is not None:
+                ct.data_ptr()
+    except RuntimeError as error:
+        raise GradientRefusedError(
+            "gradients of native loops cannot be batched (is_grads_batched=True, "
+            "jacobian(vectorize=True)): take them one after the other, or run the loop eagerly "
+            "with use_loop_adapter(namespace, None)"
+        ) from error
 
 
 def _refusing_more(

@@ -8,7 +8,7 @@ eager torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -22,13 +22,14 @@ from fullgraph.native.capture import (
     functional_graph,
 )
 from fullgraph.native.convert import Converter, origin_of, refusal
+from fullgraph.native.gradient.nested import NestedGradients, nested_wants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fullgraph.native.ir import Input, Node
 
-__all__ = ["Activity", "Joint", "find_activity", "trace_joint"]
+__all__ = ["Activity", "GraphStep", "Joint", "MarkedStep", "Step", "find_activity", "trace_joint"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Activity:
         Results that depend on them; of `new` those whose `carry` does.
     init : tuple of bool
         Leaves of the first carry for which derivatives are wanted.
+    forms : tuple of (shape, dtype)
+        Of the results.
     """
 
     carry: tuple[bool, ...]
@@ -53,6 +56,7 @@ class Activity:
     new: tuple[bool, ...]
     ys: tuple[bool, ...]
     init: tuple[bool, ...]
+    forms: tuple[tuple[tuple[int, ...], torch.dtype], ...]
 
     @property
     def any(self) -> bool:
@@ -97,61 +101,147 @@ class Joint:
     constants: list[torch.Tensor]
 
 
-def _wants(node: torch.fx.Node) -> bool:
+class Step(Protocol):
+    """One step of a loop on flat tensors, to be differentiated."""
+
+    counts: tuple[int, int, int]  # leaves of the carry, leaves of a row, tensors closed over
+    wants: tuple[bool, ...]  # of each of them, whether derivatives are wanted
+    nested: NestedGradients
+
+    @property
+    def current(self) -> str:
+        """The user's line that is running."""
+
+    def examples(self) -> list[torch.Tensor]:
+        """Return tensors like carry, row and tensors closed over."""
+
+    def run(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the new carry, then ys."""
+
+
+def _example_wants(node: Any) -> bool:
     value = node.meta["example_value"]
     return bool(value.requires_grad) and value.is_floating_point()
 
 
-class _Differentiated:
-    """Runs a marked step with autograd on."""
+class _Runner(StepRunner):
+    """Runs a step whose nested loops are differentiated by us, not by torch."""
+
+    def __init__(
+        self, gm: torch.fx.GraphModule, given: Any, nested: NestedGradients, *, inside: bool
+    ) -> None:
+        super().__init__(gm, given)
+        self.nested = nested
+        self.inside = inside
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Take over nested loops that derivatives flow through."""
+        if n.op == "call_function" and n.target is torch.ops.higher_order.scan:
+            self.current = n
+            values, _ = self.fetch_args_kwargs_from_env(n)
+            if nested_wants(values, inside=self.inside):
+                return self.nested.run(n, values)
+        return super().run_node(n)
+
+
+class MarkedStep:
+    """A step as Dynamo captured it, with marks."""
 
     def __init__(self, marked: Marked) -> None:
         self.marked = marked
         self.inputs = [*marked.carry, *marked.xs]
-        self.current: torch.fx.Node | None = None
+        self.counts = len(marked.carry), len(marked.xs), len(marked.arguments)
+        self.wants = tuple(
+            _example_wants(n) for n in (*(n.args[0] for n in self.inputs), *marked.arguments)
+        )
+        self.nested = NestedGradients()
+        self._runner: _Runner | None = None
+
+    @property
+    def current(self) -> str:
+        """The user's line that is running."""
+        node = self._runner.current if self._runner is not None else None
+        return origin_of(node) if node is not None else ""
 
     def examples(self) -> list[torch.Tensor]:
+        """Return tensors like the inputs."""
         return [example_of(n) for n in (*self.inputs, *self.marked.arguments)]
 
-    def run(
-        self, values: Sequence[torch.Tensor], active: Sequence[bool]
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Return what the step gives, and the inputs as leaves of the graph of autograd."""
-        leaves = [
-            v.detach().requires_grad_() if wanted else v
-            for v, wanted in zip(values, active, strict=True)
-        ]
+    def run(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the new carry, then ys."""
         nodes = [*self.inputs, *self.marked.arguments]
-        runner = StepRunner(self.marked.graph, dict(zip(nodes, leaves, strict=True)))
-        try:
-            with torch.enable_grad():
-                runner.run(*leaves[len(self.inputs) :])
-        finally:
-            self.current = runner.current
-        return [runner.found[key] for key in self.marked.results], leaves
+        given = dict(zip(nodes, values, strict=True))
+        self._runner = runner = _Runner(self.marked.graph, given, self.nested, inside=False)
+        runner.run(*values[len(self.inputs) :])
+        return [runner.found[key] for key in self.marked.results]
 
 
-def find_activity(marked: Marked) -> Activity:
+class GraphStep:
+    """A step that is a graph of its own: the body of torch's scan operator.
+
+    Parameters
+    ----------
+    graph : GraphModule
+        Of carry, row and tensors closed over; it returns a flat list of the new carry and ys.
+    examples : list of Tensor
+        Like its inputs; which of them require grad says what derivatives are wanted for.
+    carry, xs : int
+        How many of them are carry and row.
+    """
+
+    def __init__(
+        self, graph: torch.fx.GraphModule, examples: Sequence[torch.Tensor], carry: int, xs: int
+    ) -> None:
+        self.graph = graph
+        self.counts = carry, xs, len(examples) - carry - xs
+        self.wants = tuple(t.requires_grad and t.is_floating_point() for t in examples)
+        self.nested = NestedGradients()
+        self._forms = [(tuple(t.shape), t.dtype) for t in examples]
+        self._runner: _Runner | None = None
+
+    @property
+    def current(self) -> str:
+        """The user's line that is running."""
+        node = self._runner.current if self._runner is not None else None
+        return origin_of(node) if node is not None else ""
+
+    def examples(self) -> list[torch.Tensor]:
+        """Return tensors like the inputs."""
+        return [torch.empty(shape, dtype=dtype) for shape, dtype in self._forms]
+
+    def run(self, values: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the new carry, then ys."""
+        self._runner = runner = _Runner(self.graph, {}, self.nested, inside=True)
+        return list(runner.run(*values))
+
+
+def _leaves(values: Sequence[torch.Tensor], active: Sequence[bool]) -> list[torch.Tensor]:
+    """Return the inputs of a step as leaves of the graph of autograd."""
+    return [
+        v.detach().requires_grad_() if wanted else v.detach()
+        for v, wanted in zip(values, active, strict=True)
+    ]
+
+
+def find_activity(step: Step) -> Activity:
     """Return through which leaves derivatives flow, found by running the step on fake tensors."""
-    step = _Differentiated(marked)
-    arguments = tuple(_wants(n) for n in marked.arguments)
-    init = tuple(_wants(n.args[0]) for n in marked.carry)  # type: ignore[arg-type]
-    xs = tuple(_wants(n.args[0]) for n in marked.xs)  # type: ignore[arg-type]
-    carry, n = init, len(marked.carry)
+    n, m, _ = step.counts
+    init, xs, arguments = step.wants[:n], step.wants[n : n + m], step.wants[n + m :]
+    carry = init
     with torch._guards.tracing(None), fake_mode():  # noqa: SLF001
         while True:
-            examples = step.examples()
-            results, _ = step.run(examples, (*carry, *xs, *arguments))
+            with torch.enable_grad():
+                results = step.run(_leaves(step.examples(), (*carry, *xs, *arguments)))
             flows = tuple(r.requires_grad and r.is_floating_point() for r in results)
             grown = tuple(a or b for a, b in zip(carry, flows[:n], strict=True))
             if grown == carry:
                 break
             carry = grown
-    # A row and the first carry are arguments of the graph too, which the step itself never reads.
-    return Activity(carry, xs, arguments, flows[:n], flows[n:], init)
+    forms = tuple((tuple(r.shape), r.dtype) for r in results)
+    return Activity(carry, xs, arguments, flows[:n], flows[n:], init, forms)
 
 
-def trace_joint(marked: Marked, activity: Activity) -> Joint:
+def trace_joint(step: Step, activity: Activity) -> Joint:
     """Return the step and its vector-Jacobian product.
 
     Raises
@@ -161,13 +251,14 @@ def trace_joint(marked: Marked, activity: Activity) -> Joint:
     GradientRefusedError
         torch cannot differentiate the step.
     """
-    step = _Differentiated(marked)
-    n, m, k = len(marked.carry), len(marked.xs), len(marked.arguments)
+    n, m, k = step.counts
     active = (*activity.carry, *activity.xs, *activity.arguments)
     flows = (*activity.new, *activity.ys)
 
     def joint(*values: torch.Tensor) -> list[torch.Tensor | None]:
-        results, leaves = step.run(values[: n + m + k], active)
+        leaves = _leaves(values[: n + m + k], active)
+        with torch.enable_grad():
+            results = step.run(leaves)
         found = torch.autograd.grad(
             [r for r, flow in zip(results, flows, strict=True) if flow],
             [leaf for leaf, wanted in zip(leaves, active, strict=True) if wanted],
@@ -179,11 +270,11 @@ def trace_joint(marked: Marked, activity: Activity) -> Joint:
 
     with torch._guards.tracing(None), fake_mode(), torch.fx.traceback.preserve_node_meta():  # noqa: SLF001
         examples = step.examples()
-        for key, flow in zip(marked.results, flows, strict=True):
+        for (shape, dtype), flow in zip(activity.forms, flows, strict=True):
             if flow:
-                examples.append(_cotangent_like(marked, key))
+                examples.append(torch.empty(shape, dtype=dtype))
         traced = _functional(joint, examples, step)
-    builder = Converter(traced)
+    builder = Converter(traced, nested=step.nested.loops)
     groups = [("carry", n), ("x", m), ("const", k)]
     groups += [("ct_new", sum(activity.new)), ("ct_y", sum(activity.ys))]
     inputs, outputs = builder.values_of(groups)
@@ -215,21 +306,12 @@ def _spread(inputs: tuple[Input, ...], flows: tuple[bool, ...]) -> tuple[Input |
     return tuple(next(rest) if flow else None for flow in flows)
 
 
-def _cotangent_like(marked: Marked, key: tuple[str, int]) -> torch.Tensor:
-    """Return an example of the cotangent of a result."""
-    node = next(n for n in marked.graph.graph.nodes if n.args[1:] == key)
-    value = node.meta["example_value"]
-    return torch.empty(value.shape, dtype=value.dtype)
-
-
-def _functional(
-    joint: Any, examples: list[torch.Tensor], step: _Differentiated
-) -> torch.fx.GraphModule:
+def _functional(joint: Any, examples: list[torch.Tensor], step: Step) -> torch.fx.GraphModule:
     """Trace the derivative first, as torch records it, and then without mutation and views."""
     try:
         traced = functional_graph(joint, examples, recorded=True)
     except RuntimeError as error:
-        origin = origin_of(step.current) if step.current is not None else ""
+        origin = step.current
         said = str(error).splitlines()[0]
         if type(error).__name__ in DATA_DEPENDENT:
             raise refusal(

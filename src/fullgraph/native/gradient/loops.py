@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import torch
 
@@ -16,16 +16,22 @@ from fullgraph.native.gradient.split import (
     Source,
     split_backward,
     split_forward,
+    split_plain,
+    split_replay,
 )
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.runtime import CompiledLoop, compile_loop, stacked_rows, torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fullgraph.native.gradient.joint import Joint
+    from fullgraph.native.ir import Node
 
-__all__ = ["GradientLoops", "Saved"]
+__all__ = ["GradientLoops", "Gradients", "Saved", "collect_gradients", "dense"]
+
+# Of init, xs and the closed-over tensors of the joint step.
+Gradients = tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]
 
 # Kinds of cotangents are compiled apart; after so many of them, cotangents are written out as rows.
 MOST_VARIANTS: Final = 8
@@ -42,14 +48,20 @@ class Saved:
     sources : tuple of Source
         What `tensors` are.
     tensors : tuple of Tensor
-        Rows of ys, the carry of every step (one row more than steps), rows of xs, closed-over
-        tensors.
+        Rows of ys, the carry of every step (one row more than steps) or of every segment, rows of
+        xs, closed-over tensors.
+    own_bytes : int
+        What is there for the backward only: not arguments and results of the loop.
+    segment : int
+        Steps of a segment, 0 where nothing is computed again.
     """
 
     steps: int
     reverse: bool
     sources: tuple[Source, ...]
     tensors: tuple[torch.Tensor, ...]
+    own_bytes: int
+    segment: int = 0
 
 
 @dataclass(eq=False)
@@ -63,11 +75,18 @@ class GradientLoops:
     vector_math : str
     threads : int
         As for the adapter.
+
+    Attributes
+    ----------
+    latest_saved : (int, int, int)
+        Steps of the latest forward run of any loop, the bytes it left for its backward, and the
+        steps of a segment, 0 where nothing is computed again.
     """
 
     joint: Joint
     vector_math: str = "sleef"
     threads: int = 1
+    latest_saved: ClassVar[tuple[int, int, int]] = (0, 0, 0)
     forward: Forward = field(init=False)
     forward_compiled: CompiledLoop = field(init=False)
     variants: dict[tuple[CotangentKind, ...], tuple[Backward, CompiledLoop]] = field(
@@ -82,11 +101,13 @@ class GradientLoops:
             vector_math=self.vector_math,
         )
         # All that any backward reads: other kinds of cotangents read less.
-        whole = split_backward(self.joint, self.forward, self._rows_only(), self.threads)
+        whole = split_backward(self.joint, self.forward, self.rows_only(), self.threads)
         self.needed = tuple(s for s in (*whole.rows, *whole.consts) if s.kind != "ct")
         self._lock = threading.Lock()
+        self._others: dict[str, tuple[Forward, CompiledLoop]] = {}
 
-    def _rows_only(self) -> tuple[CotangentKind, ...]:
+    def rows_only(self) -> tuple[CotangentKind, ...]:
+        """Return the kinds of cotangents that any others can be written out as."""
         return tuple("rows" if ct is not None else "zero" for ct in self.joint.ct_ys)
 
     def run_forward(
@@ -108,6 +129,11 @@ class GradientLoops:
             All closed-over tensors of the joint step.
         """
         loop, n = self.forward.loop, len(self.joint.carry)
+        self.forward_compiled.check_memory(
+            steps,
+            "the ys and the rows that are saved for the backward",
+            "give the body to the adapter's checkpoint, or return less from it",
+        )
         every = [*consts, *self.joint.constants]
         kept = len(self.forward.saved)
         carried = {
@@ -137,7 +163,10 @@ class GradientLoops:
             dict.fromkeys(Source("carry", s.index) if s.kind == "next" else s for s in self.needed)
         )
         tensors = tuple(places[s.kind][s.index] for s in sources)  # type: ignore[index]
-        return results[: n + len(self.joint.ys)], Saved(steps, reverse, sources, tensors)
+        ys = len(self.joint.ys)
+        own = (*results[n + ys : n + kept], *carried.values())
+        size = sum(t.numel() * t.element_size() for t in own)
+        return results[: n + ys], Saved(steps, reverse, sources, tensors, size)
 
     @staticmethod
     def _carry_rows(leaf: torch.Tensor, steps: int, *, reverse: bool) -> torch.Tensor:
@@ -146,6 +175,24 @@ class GradientLoops:
         rows = stacked_rows(steps + 1, tuple(leaf.shape), strides, leaf.dtype)
         rows[steps if reverse else 0].copy_(leaf)
         return rows
+
+    def plain(self) -> tuple[Forward, CompiledLoop]:
+        """Return the loop that saves nothing, compiled now if need be."""
+        return self._other("plain", lambda: split_plain(self.joint))
+
+    def replay(self) -> tuple[Forward, CompiledLoop]:
+        """Return the loop that saves and gives no ys, compiled now if need be."""
+        return self._other("replay", lambda: split_replay(self.joint, self.forward))
+
+    def _other(self, name: str, make: Callable[[], Forward]) -> tuple[Forward, CompiledLoop]:
+        with self._lock:
+            found = self._others.get(name)
+            if found is None:
+                forward = make()
+                plan = make_plan(forward.loop, threads=self.threads)
+                compiled = compile_loop(forward.loop, plan, vector_math=self.vector_math)
+                found = self._others[name] = forward, compiled
+        return found
 
     def variant(self, kinds: tuple[CotangentKind, ...]) -> tuple[Backward, CompiledLoop]:
         """Return the backward loop for these kinds of cotangents, compiled now if need be."""
@@ -166,9 +213,9 @@ class GradientLoops:
         saved: Saved,
         ct_carry: Sequence[torch.Tensor | None],
         ct_ys: Sequence[torch.Tensor | None],
-    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]:
+    ) -> Gradients:
         """Return the gradients of init, xs and the closed-over tensors of the joint step."""
-        kinds, given = self._cotangents(ct_ys, saved.steps)
+        kinds, given = self.cotangents(ct_ys, saved.steps)
         backward, compiled = self.variant(kinds)
         held = dict(zip(saved.sources, saved.tensors, strict=True))
 
@@ -181,40 +228,30 @@ class GradientLoops:
                 return _after(held[Source("carry", source.index)], reverse=saved.reverse)
             return held[source]
 
-        begin = [_or_zeros(ct_carry[i], self.joint.carry[i]) for i in backward.carry]
-        begin += [_or_zeros(None, total.step) for _, total in backward.totals]
         results = compiled(
-            [*begin, *map(tensor, backward.rows), *map(tensor, backward.consts)],
+            [
+                *self.beginning(backward, ct_carry),
+                *map(tensor, backward.rows),
+                *map(tensor, backward.consts),
+            ],
             saved.steps,
             reverse=not saved.reverse,
             threads=self.threads,
         )
-        return self._gradients(backward, results)
+        return self.gradients(backward, results)
 
-    def _gradients(
-        self, backward: Backward, results: list[torch.Tensor]
-    ) -> tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]:
-        joint, n = self.joint, len(backward.carry)
-        init: list[torch.Tensor | None] = [None] * len(joint.carry)
-        xs: list[torch.Tensor | None] = [None] * len(joint.xs)
-        consts: list[torch.Tensor | None] = [None] * len(joint.const_places)
-        for i, found in zip(backward.carry, results, strict=False):
-            init[i] = found
-        rows = results[n + len(backward.totals) :]
-        for i, found in zip(backward.xs, rows, strict=True):
-            xs[i] = found
-        place = {argument: k for k, argument in enumerate(joint.const_places)}
-        for (argument, total), found in zip(backward.totals, results[n:], strict=False):
-            part, k = total.finished(found), place[argument]
-            known = consts[k]
-            consts[k] = part if known is None else known + part
-        for argument, gradient in enumerate(joint.ct_consts):
-            if gradient is not None and consts[place[argument]] is None:
-                leaf = joint.consts[place[argument]]
-                consts[place[argument]] = torch.zeros(leaf.shape, dtype=torch_dtype(leaf.dtype))
-        return init, xs, consts
+    def beginning(
+        self, backward: Backward, ct_carry: Sequence[torch.Tensor | None]
+    ) -> list[torch.Tensor]:
+        """Return the carry with which the backward loop begins, in dense memory."""
+        begin = [_or_zeros(ct_carry[i], self.joint.carry[i]) for i in backward.carry]
+        return begin + [_or_zeros(None, total.step) for _, total in backward.totals]
 
-    def _cotangents(
+    def gradients(self, backward: Backward, results: list[torch.Tensor]) -> Gradients:
+        """Return the gradients that the results of the backward loop stand for."""
+        return collect_gradients(self.joint, backward, results)
+
+    def cotangents(
         self, ct_ys: Sequence[torch.Tensor | None], steps: int
     ) -> tuple[tuple[CotangentKind, ...], dict[int, torch.Tensor]]:
         """Return of what kind the cotangents of ys are, and what is passed for them."""
@@ -239,7 +276,7 @@ class GradientLoops:
             for j, (leaf, ct) in enumerate(zip(self.joint.ct_ys, ct_ys, strict=True))
             if leaf is not None
         }
-        return self._rows_only(), rows
+        return self.rows_only(), rows
 
 
 def _before(rows: torch.Tensor, *, reverse: bool) -> torch.Tensor:
@@ -250,7 +287,37 @@ def _after(rows: torch.Tensor, *, reverse: bool) -> torch.Tensor:
     return rows[:-1] if reverse else rows[1:]
 
 
-def _or_zeros(tensor: torch.Tensor | None, like: object) -> torch.Tensor:
+def _or_zeros(tensor: torch.Tensor | None, like: Node) -> torch.Tensor:
     if tensor is not None:
-        return tensor
-    return torch.zeros(like.shape, dtype=torch_dtype(like.dtype))  # type: ignore[attr-defined]
+        return dense(tensor)
+    return torch.zeros(like.shape, dtype=torch_dtype(like.dtype))
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in row-major memory, itself if it is."""
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
+
+
+def collect_gradients(
+    joint: Joint, backward: Backward, results: Sequence[torch.Tensor]
+) -> Gradients:
+    """Return the gradients that the results of the backward loop stand for."""
+    n = len(backward.carry)
+    init: list[torch.Tensor | None] = [None] * len(joint.carry)
+    xs: list[torch.Tensor | None] = [None] * len(joint.xs)
+    consts: list[torch.Tensor | None] = [None] * len(joint.const_places)
+    for i, found in zip(backward.carry, results, strict=False):
+        init[i] = found
+    rows = results[n + len(backward.totals) :]
+    for i, found in zip(backward.xs, rows, strict=True):
+        xs[i] = found
+    place = {argument: k for k, argument in enumerate(joint.const_places)}
+    for (argument, total), found in zip(backward.totals, results[n:], strict=False):
+        part, k = total.finished(found), place[argument]
+        known = consts[k]
+        consts[k] = part if known is None else known + part
+    for argument, gradient in enumerate(joint.ct_consts):
+        if gradient is not None and consts[place[argument]] is None:
+            leaf = joint.consts[place[argument]]
+            consts[place[argument]] = torch.zeros(leaf.shape, dtype=torch_dtype(leaf.dtype))
+    return init, xs, consts

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from fullgraph.native.gradient.choose import choose_saved
-from fullgraph.native.gradient.sums import Total, running_sums
+from fullgraph.native.gradient.sums import Total, running_sums, sum_of_lanes
 from fullgraph.native.ir import Broadcast, Constant, Input, Iota, Loop, Node, topological
 from fullgraph.native.lanes import Plan, make_plan
 from fullgraph.native.rewrite import is_zero, substitute, sum_of, zeros_like
@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 
     from fullgraph.native.gradient.joint import Joint
 
-__all__ = ["Backward", "CotangentKind", "Forward", "Source", "split_backward", "split_forward"]
+__all__ = [
+    "Backward",
+    "CotangentKind",
+    "Forward",
+    "Source",
+    "split_backward",
+    "split_forward",
+    "split_nested",
+    "split_plain",
+    "split_replay",
+]
 
 # What a cotangent of ys is: rows of its own, one number everywhere, or absent.
 CotangentKind = Literal["rows", "number", "zero"]
@@ -108,6 +118,23 @@ def split_forward(joint: Joint) -> Forward:
         and (before in reached or (after in reached and after in results and after not in saved))
     )
     ys = (*joint.ys, *extra)
+    return _forward(joint, ys, ys, carries)
+
+
+def split_plain(joint: Joint) -> Forward:
+    """Return the forward loop that saves nothing."""
+    return _forward(joint, joint.ys, (), ())
+
+
+def split_replay(joint: Joint, forward: Forward) -> Forward:
+    """Return the forward loop that saves what `forward` does, and gives no ys."""
+    return _forward(joint, forward.saved[len(joint.ys) :], forward.saved, forward.carries)
+
+
+def _forward(
+    joint: Joint, ys: tuple[Node, ...], saved: tuple[Node, ...], carries: tuple[int, ...]
+) -> Forward:
+    """Return the step as a loop with these ys, followed by the new carry where it is saved."""
     used = [c for c in joint.consts if c in set(topological((*joint.new, *ys)))]
     inputs = _Inputs()
     for c in joint.carry:
@@ -116,10 +143,10 @@ def split_forward(joint: Joint) -> Forward:
         inputs.row(x, Source("x", x.index))
     for k in used:
         inputs.const(k, Source("const", k.index))
-    new = substitute(joint.new, inputs.replaced)
-    rows = substitute((*ys, *(joint.new[i] for i in carries)), inputs.replaced)
-    loop = inputs.loop(new, rows)
-    return Forward(loop, tuple(c.index for c in used), ys, carries)
+    # In one go, so that what results share is computed once.
+    made = substitute((*joint.new, *ys, *(joint.new[i] for i in carries)), inputs.replaced)
+    loop = inputs.loop(made[: len(joint.new)], made[len(joint.new) :])
+    return Forward(loop, tuple(c.index for c in used), saved, carries)
 
 
 def split_backward(
@@ -137,6 +164,12 @@ def split_backward(
     if together.plan.lanes or _summed(together) < _summed(apart):
         return together
     return apart
+
+
+def split_nested(joint: Joint, forward: Forward) -> Backward:
+    """Return the backward of a loop that is inside of another one, where no lanes are."""
+    kinds: list[CotangentKind] = ["zero" if ct is None else "rows" for ct in joint.ct_ys]
+    return _backward(joint, forward, kinds, 1, lanes_apart=False)
 
 
 def _summed(backward: Backward) -> int:
@@ -184,8 +217,11 @@ class _Inputs:
             made if shape is None else Broadcast(dtype=node.dtype, shape=node.shape, arg=made)
         )
 
-    def loop(self, carry_out: Sequence[Node], ys: Sequence[Node]) -> Loop:
+    def loop(
+        self, carry_out: Sequence[Node], ys: Sequence[Node], *, signed_zeros: bool = True
+    ) -> Loop:
         loop = Loop(
+            signed_zeros=signed_zeros,
             carry=tuple(self.carries),
             xs=tuple(x for x, _ in self.xs),
             consts=tuple(c for c, _ in self.consts),
@@ -216,7 +252,7 @@ def _backward(
         wanted.append(("carry", i, zeros_like(joint.carry[i]) if gradient is None else gradient))
     wanted += [("x", i, g) for i, g in enumerate(joint.ct_xs) if g is not None]
     wanted += [("argument", i, g) for i, g in enumerate(joint.ct_consts) if g is not None]
-    roots = substitute([g for _, _, g in wanted], zeros) if zeros else [g for _, _, g in wanted]
+    roots = substitute([g for _, _, g in wanted], zeros, zeros=True)
     for i in carried:
         inputs.carry(joint.ct_new[i] or joint.carry[i])
         inputs.replaced.pop(joint.carry[i], None)
@@ -231,7 +267,8 @@ def _backward(
     ]
     new = [root for what, _, root in found if what == "carry"]
     new += [sum_of([inputs.carry(total.step), total.step]) for _, total in totals]
-    loop = inputs.loop(new, [root for what, _, root in found if what == "x"])
+    rows = [sum_of_lanes(root) for what, _, root in found if what == "x"]
+    loop = inputs.loop(new, rows, signed_zeros=False)
     return Backward(
         loop,
         make_plan(loop, threads=threads),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fullgraph.native.ir import Node
 
-__all__ = ["Total", "running_sums"]
+__all__ = ["Total", "running_sums", "sum_of_lanes"]
 
 # What is left to do with a total, in order: ("sum", dims), ("view", shape), ("permute", order).
 Finish = tuple[tuple[str, tuple[int, ...]], ...]
@@ -77,3 +77,32 @@ def _collect(
             _collect(node.arg, (("permute", node.order), *finish), terms)
         case _:
             terms.setdefault((node.shape, finish), []).append(node)
+
+
+def sum_of_lanes(gradient: Node) -> Node:
+    """Return the gradient of a row with its sums joined to one, the longest dimension last.
+
+    That dimension may then be a lane: blocks of lanes add their parts.
+    """
+    terms: dict[tuple[tuple[int, ...], Finish], list[Node]] = {}
+    _collect(gradient, (), terms)
+    if len(terms) != 1:
+        return gradient
+    (((shape, finish), nodes),) = terms.items()
+    if not finish or finish[0][0] != "sum" or any(what != "view" for what, _ in finish[1:]):
+        return gradient
+    dims = finish[0][1]
+    longest = max(dims, key=lambda d: shape[d])
+    total = sum_of(nodes)
+    rest = tuple(d for d in dims if d != longest)
+    if rest:
+        total = _summed(total, rest)
+    total = _summed(total, (longest - sum(d < longest for d in rest),))
+    if total.shape == gradient.shape:
+        return total
+    return Reshape(dtype=total.dtype, shape=gradient.shape, arg=total)
+
+
+def _summed(node: Node, dims: tuple[int, ...]) -> Node:
+    shape = tuple(n for d, n in enumerate(node.shape) if d not in dims)
+    return Reduce(dtype=node.dtype, shape=shape, arg=node, fn="sum", dims=dims)
