@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fullgraph.loops._ops import ArrayOps, Sink
     from fullgraph.loops._plan import ScanPlan
 
-__all__ = ["scan", "strong_state", "while_loop"]
+__all__ = ["scan", "start_scan", "strong_state", "while_loop"]
 
 Array = Any
 PyTree = Any
@@ -47,7 +47,7 @@ def scan(
 ) -> tuple[PyTree, PyTree]:
     """Run a scan step by step; see `fullgraph.scan` for the meaning of the arguments."""
     plan = plan_scan(init, xs, length, ops, reverse=reverse)
-    spec, carry = _start_scan(body, plan, ops)
+    spec, carry = start_scan(body, plan, ops)
     if plan.length == 0:
         ys = _empty_outputs(body, plan, spec, ops, carry)
         return unflatten(spec.treedef, ops.finish(carry)), ys
@@ -241,7 +241,7 @@ def _bytes(leaf: Array) -> bytes:
     return bytes(host.tobytes())
 
 
-def _start_scan(
+def start_scan(
     body: Callable[..., Any], plan: ScanPlan, ops: ArrayOps
 ) -> tuple[CarrySpec, list[Array]]:
     """Make the carry strong and private."""

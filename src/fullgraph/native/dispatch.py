@@ -54,6 +54,7 @@ _OWN_MODULES: Final = (
     "optree_dot_",
     "torch_dot__dynamo_dot_polyfills",
 )
+_STATE_GUARDS: Final = ("GLOBAL_STATE", "GRAD_MODE")
 _OWN_SOURCE: Final = re.compile(
     r"(?:list\(dict\.keys\(|dict\()*G\['(?:"
     r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|truth_of|CarryChangedError"
@@ -205,6 +206,9 @@ class Site:
         Whether cache entries are read directly.
     fixed : tuple of str
         Parts of sources that are the same for all bodies of this site, and are not guarded.
+    watch_state : bool
+        Whether torch's global state (default dtype, grad mode) is guarded; the caller who says no
+        sets it for each capture.
     """
 
     function: Callable[[Any, Any, Any], Results]
@@ -212,6 +216,7 @@ class Site:
     threads: int = 1
     fast: bool = field(default_factory=cache_entries_known)
     fixed: tuple[str, ...] = ()
+    watch_state: bool = True
     specialisations: list[Specialisation] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -330,7 +335,9 @@ class Site:
         Dynamo also watches this package's own functions and optree, through which it has traced.
         """
         return [
-            not _OWN_SOURCE.match(guard.name) and not any(part in guard.name for part in self.fixed)
+            not _OWN_SOURCE.match(guard.name)
+            and not any(part in guard.name for part in self.fixed)
+            and (self.watch_state or guard.guard_type not in _STATE_GUARDS)
             for guard in guards
         ]
 

@@ -8,99 +8,51 @@ or a shape that torch would give another way is found, and raises.
 from __future__ import annotations
 
 import functools
-import types
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-import torch
-
-from fullgraph.loops._ops import SCALAR_KINDS
-from fullgraph.loops._tree import flatten, is_namedtuple, unflatten
 from fullgraph.ode._solution import Solution, Stats
+from fullgraph.torch_loop._numpy_arrays import (
+    array_of,
+    as_torch,
+    mapped,
+    tensor_again,
+    with_own_code,
+)
 
 if TYPE_CHECKING:
+    import types
     from collections.abc import Callable
+
+    import torch
 
 __all__ = ["as_numpy", "as_torch", "torch_rhs"]
 
 PyTree = Any
-_REMEMBERED: Final = 256
-#: Codes of wrappers, by the code of what they wrap: compiled loops are told apart by code.
-_CODES: OrderedDict[int, tuple[types.CodeType, Any]] = OrderedDict()
-
-
-def as_torch(tree: PyTree) -> PyTree:
-    """Return NumPy arrays as tensors: without a copy where torch can read the array as it is."""
-    leaves, treedef = flatten(tree)
-    return unflatten(treedef, [_tensor(leaf) for leaf in leaves])
-
-
-def _tensor(leaf: Any) -> Any:
-    if type(leaf) in SCALAR_KINDS or not isinstance(leaf, (np.ndarray, np.generic)):
-        return leaf
-    array = np.asarray(leaf)
-    native = array.dtype.isnative and array.flags.writeable and array.flags.c_contiguous
-    if not native:  # solvers write into nothing, but torch warns of arrays that are read-only
-        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-    return torch.from_numpy(array)
 
 
 def torch_rhs(rhs: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """Return a right-hand side on tensors that calls one on NumPy arrays. Traceable."""
 
     def numpy_rhs(t: torch.Tensor, y: PyTree, *args: Any) -> PyTree:
-        slope = rhs(t.numpy(), _mapped(_array, y), *[_mapped(_array, a) for a in args])
-        return _mapped(_tensor_again, slope)
+        slope = rhs(t.numpy(), mapped(array_of, y), *[mapped(array_of, a) for a in args])
+        return mapped(tensor_again, slope)
 
-    key = getattr(rhs, "__code__", None) or type(rhs)
-    known = _CODES.get(id(key))
-    if known is None:
-        known = _CODES[id(key)] = numpy_rhs.__code__.replace(co_name="numpy_rhs"), key
-        if len(_CODES) > _REMEMBERED:
-            _CODES.popitem(last=False)
-    return types.FunctionType(
-        known[0], numpy_rhs.__globals__, "numpy_rhs", None, numpy_rhs.__closure__
-    )
-
-
-def _mapped(function: Callable[[Any], Any], tree: PyTree) -> PyTree:
-    """Apply a function to the leaves of a tree. Traceable, which flattening arrays is not."""
-    if tree is None:
-        return None
-    if isinstance(tree, tuple):
-        children = [_mapped(function, child) for child in tree]
-        return type(tree)(*children) if is_namedtuple(tree) else tuple(children)
-    if isinstance(tree, list):
-        return [_mapped(function, child) for child in tree]
-    if isinstance(tree, dict):
-        return {key: _mapped(function, child) for key, child in tree.items()}
-    return function(tree)
-
-
-def _array(leaf: Any) -> Any:
-    return leaf.numpy() if isinstance(leaf, torch.Tensor) else leaf
-
-
-def _tensor_again(leaf: Any) -> Any:
-    if isinstance(leaf, (np.ndarray, np.generic)):
-        return torch.from_numpy(np.asarray(leaf))
-    return leaf
+    return with_own_code(cast("types.FunctionType", numpy_rhs), rhs)
 
 
 def as_numpy(solution: Solution) -> Solution:
     """Return a solution with NumPy arrays, which share the memory of the tensors."""
 
     def interpolate(t: Any) -> PyTree:
-        return _mapped(_array, solution.interpolate(as_torch(t)))
+        return mapped(array_of, solution.interpolate(as_torch(t)))
 
     return Solution(
-        _array(solution.ts),
-        _mapped(_array, solution.ys),
-        _mapped(_array, solution.y),
-        _array(solution.t),
-        _array(solution.codes),
-        Stats(*map(_array, solution.stats)),
+        array_of(solution.ts),
+        mapped(array_of, solution.ys),
+        mapped(array_of, solution.y),
+        array_of(solution.t),
+        array_of(solution.codes),
+        Stats(*map(array_of, solution.stats)),
         interpolate,
         functools.partial(_worst, solution),
     )

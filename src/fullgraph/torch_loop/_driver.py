@@ -50,6 +50,7 @@ __all__ = [
     "FlatScan",
     "NeedsRehearsal",
     "TorchLoopDriver",
+    "apart",
     "flat_step",
     "same_form",
 ]
@@ -260,7 +261,7 @@ class TorchLoopDriver:
             leaves, ys = self._run(call)
         finally:
             _RUNNING.reset(token)
-        return _apart(call, leaves, ys)
+        return apart(call, leaves, ys)
 
     def _run(self, call: FlatScan) -> tuple[list[Any], PyTree]:
         """Run the engine, with a rehearsal if it asks for one, and explain its failure."""
@@ -301,11 +302,11 @@ class TorchLoopDriver:
         return FlatScan(body, carry, row, leaves, rows, steps, reverse, self._rules, around)
 
 
-def _apart(call: FlatScan, leaves: list[Any], ys: PyTree) -> tuple[PyTree, PyTree]:
+def apart(call: FlatScan, leaves: list[Any], ys: PyTree) -> tuple[PyTree, PyTree]:
     """Rebuild the results, with a copy of each that shares memory with an input or another."""
     used = {_storage(leaf) for leaf in (*call.init, *call.xs) if isinstance(leaf, torch.Tensor)}
 
-    def apart(leaf: Any) -> Any:
+    def own(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         place = _storage(leaf)
@@ -316,8 +317,8 @@ def _apart(call: FlatScan, leaves: list[Any], ys: PyTree) -> tuple[PyTree, PyTre
 
     flat_ys: list[Any] = []
     skeleton = skeleton_of(ys, flat_ys)
-    carry = rebuild(call.carry, [apart(leaf) for leaf in leaves])
-    return carry, rebuild(skeleton, [apart(leaf) for leaf in flat_ys])
+    carry = rebuild(call.carry, [own(leaf) for leaf in leaves])
+    return carry, rebuild(skeleton, [own(leaf) for leaf in flat_ys])
 
 
 def _storage(leaf: torch.Tensor) -> int:

@@ -100,10 +100,15 @@ class NativeEngine:
     threads : int
     vector_math : str
         As for the adapter.
+    watch_state : bool
+        As for `Site`.
     """
 
-    def __init__(self, rules: Rules, threads: int, vector_math: str) -> None:
+    def __init__(
+        self, rules: Rules, threads: int, vector_math: str, *, watch_state: bool = True
+    ) -> None:
         self.rules = rules
+        self._watch_state = watch_state
         self._threads = threads
         self._vector_math = vector_math
         # By the id of the body's code, which is kept alive beside (closures share their code), and
@@ -147,7 +152,13 @@ class NativeEngine:
         known = self.sites.get(key)
         if known is None:
             fixed = fixed_cells(body)
-            site = Site(captured_step, self._vector_math, self._threads, fixed=fixed)
+            site = Site(
+                captured_step,
+                self._vector_math,
+                self._threads,
+                fixed=fixed,
+                watch_state=self._watch_state,
+            )
             known = code, site
             self.sites[key] = known
             if len(self.sites) > SITES:
