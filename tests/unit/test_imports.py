@@ -27,6 +27,7 @@ def loaded_after(code: str) -> str:
         "import fullgraph.backends, fullgraph.errors",
         "import fullgraph.torch_loop",
         "from fullgraph.torch_loop import torch_compile_loop_adapter",
+        "from fullgraph.torch_loop import numpy_native_loop_adapter",
         "import fullgraph; assert fullgraph.get_loop_adapter('array_api_compat.torch') is None",
     ],
 )

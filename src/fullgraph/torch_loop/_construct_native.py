@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fullgraph.loops import LoopAdapter
     from fullgraph.torch_loop._explain import LoopExplanation
 
-__all__ = ["explain_loop", "torch_native_loop_adapter"]
+__all__ = ["check_choice", "check_int", "explain_loop", "torch_native_loop_adapter"]
 
 
 def torch_native_loop_adapter(
@@ -103,9 +103,9 @@ def torch_native_loop_adapter(
         ("max_elements", max_elements, 0),
         ("threads", threads, 1),
     ):
-        _check_int(name, value, least)
-    _check_choice("fallback", fallback, ("raise", "eager"))
-    _check_choice("vector_math", vector_math, ("sleef", "libm"))
+        check_int(name, value, least)
+    check_choice("fallback", fallback, ("raise", "eager"))
+    check_choice("vector_math", vector_math, ("sleef", "libm"))
     import_torch("torch_native_loop_adapter")
     from fullgraph.torch_loop._native import native_adapter
 
@@ -186,7 +186,7 @@ def explain_loop(
     >>> explain_loop(lambda s: s < 50, lambda s: s * 2, torch.tensor(3)).operations
     {'lt': 1, 'mul': 1}
     """
-    _check_choice("vector_math", vector_math, ("sleef", "libm"))
+    check_choice("vector_math", vector_math, ("sleef", "libm"))
     import_torch("explain_loop")
     from fullgraph.torch_loop._explain import explain, explain_while
 
@@ -197,7 +197,8 @@ def explain_loop(
     return explain(body, init, xs, length, vector_math)
 
 
-def _check_int(name: str, value: Any, least: int) -> None:
+def check_int(name: str, value: Any, least: int) -> None:
+    """Raise `UsageError` for a bound that is no int, or is too small."""
     if value is None and name != "threads":
         return
     if type(value) is not int or value < least:
@@ -207,7 +208,8 @@ def _check_int(name: str, value: Any, least: int) -> None:
         )
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise `UsageError` for a value that is none of the choices."""
     if value not in choices:
         listed = " or ".join(f'"{choice}"' for choice in choices)
         raise UsageError(f"{name} must be {listed}, and is {value!r}.")

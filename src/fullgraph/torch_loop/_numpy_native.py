@@ -1,8 +1,8 @@
 """NumPy arrays through native loops: torch shares their memory, and captures the body.
 
 A body is captured on arrays, which Dynamo reads as the same operations of torch, or, if it is
-array-API code, on tensors. NumPy decides what it means: whatever is compiled is held against one
-step of NumPy before it runs any further.
+array-API code, on tensors. NumPy decides what it means: whatever is compiled is held against the
+first steps of NumPy before it runs any further.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 import torch
 
-from fullgraph.errors import MissingBackendError, UnsupportedBodyError
+from fullgraph.errors import FullgraphException, MissingBackendError, UnsupportedBodyError
 from fullgraph.loops import LoopAdapter, _eager, use_loop_adapter
 from fullgraph.loops._carry import weak_leaves
 from fullgraph.loops._eager_numpy import NumpyOps
@@ -26,6 +26,7 @@ from fullgraph.loops._torch_cond import is_traced
 from fullgraph.loops._tree import unflatten
 from fullgraph.native.compiler import find_compiler, unsupported_platform
 from fullgraph.torch_loop._driver import FlatScan, NeedsRehearsal, apart
+from fullgraph.torch_loop._failures import translate
 from fullgraph.torch_loop._native import NativeEngine, native_rules
 from fullgraph.torch_loop._native_ways import with_fallback
 from fullgraph.torch_loop._numpy_arrays import (
@@ -38,7 +39,7 @@ from fullgraph.torch_loop._numpy_arrays import (
 )
 from fullgraph.torch_loop._numpy_check import compare_step, disagreement, magnitude, outside_array
 from fullgraph.torch_loop._rules import check_arguments, refuse
-from fullgraph.torch_loop._skeleton import path_of, rebuild, skeleton_of
+from fullgraph.torch_loop._skeleton import collect, path_of, rebuild, skeleton_of
 
 if TYPE_CHECKING:
     import types
@@ -52,6 +53,8 @@ PyTree = Any
 Body = Any
 
 NAME: Final = "numpy_native_loop_adapter"
+#: So many steps are held against NumPy: in one, a number may be too round to show a dtype.
+_TRIAL: Final = 4
 _OPS: Final = NumpyOps()
 
 
@@ -134,6 +137,7 @@ class _NumpyScan:
         self._rules = rules
         self._engine = engine
         self._compiling = threading.RLock()
+        self._trying = 0  # how many captures are not compared yet: other threads must not run them
 
     def run(
         self,
@@ -185,22 +189,38 @@ class _NumpyScan:
 
     def _run(self, call: FlatScan) -> tuple[list[Any], PyTree]:
         """Run what was compiled before, or compile, compare and run."""
+        if self._trying:
+            with self._compiling:
+                pass
         ways = _on_arrays(call.body), _on_tensors(call.body)
         for way in ways:
             try:
                 return self._engine.scan(replace(call, body=way), rehearsed=False)
             except NeedsRehearsal:
                 continue
-        expected = _numpy_step(call)
-        self._refuse_outside_arrays(call.body)
+        trial = _numpy_steps(call)
+        name = outside_array(call.body)
+        if name is not None:
+            raise _outside_error(f"the NumPy array {name!r}")
+        with self._compiling:
+            self._trying += 1
+            try:
+                return self._compile_a_way(call, ways, trial)
+            finally:
+                self._trying -= 1
+
+    def _compile_a_way(
+        self, call: FlatScan, ways: tuple[Body, Body], trial: list[_Step]
+    ) -> tuple[list[Any], PyTree]:
+        """Compile the first way of a body that can be captured, and run it."""
         failures: list[Exception] = []
         for way in ways:
             try:
-                self._compile(replace(call, body=way), expected)
+                self._compile(replace(call, body=way), trial)
             except _NotCapturedError as failure:
                 failures.append(failure.reason)
                 continue
-            with self._compiling, _numpy_defaults():  # which a torch without fast guards needs
+            with _numpy_defaults():  # for a torch where the plain call is made, with all guards
                 return self._engine.scan(replace(call, body=way), rehearsed=True)
         on_arrays, on_tensors = map(str, failures)
         raise UnsupportedBodyError(
@@ -209,49 +229,48 @@ class _NumpyScan:
             "capture",
         ) from failures[0]
 
-    @staticmethod
-    def _refuse_outside_arrays(body: Body) -> None:
-        name = outside_array(body)
-        if name is not None:
-            raise _outside_error(f"the NumPy array {name!r}")
-
-    def _compile(self, call: FlatScan, expected: tuple[PyTree, PyTree]) -> None:
-        """Compile a way of a body with one step, and compare that with NumPy's."""
-        one = _first_step(call)
+    def _compile(self, call: FlatScan, trial: list[_Step]) -> None:
+        """Compile a way of a body with one step, and compare some steps with NumPy's."""
         try:
-            with self._compiling, _numpy_defaults():
-                leaves, ys = self._engine.scan(one, rehearsed=True)
+            self._compare(call, trial)
         except UnsupportedBodyError as failure:
             self._forget(call.body)
             if "CarryChangedError" in str(failure):
-                self._show_carry(one, expected[0], failure)
+                self._show_carry(call, trial[0], failure)
             if "Boolean value of Tensor" in str(failure):
                 raise _outside_error("a NumPy array") from failure
+            if failure.operation == "disagreement":
+                raise
             raise _NotCapturedError(failure) from None
-        except BaseException:
+        except BaseException as failure:
             self._forget(call.body)
-            raise
-        try:
-            scale = max(map(magnitude, (*map(array_of, one.init), *map(array_of, one.xs))))
-            found = rebuild(call.carry, leaves)
-            compare_step(expected[0], mapped(array_of, found), scale, "carry")
-            compare_step(expected[1], mapped(array_of, ys), scale, "y")
-        except BaseException:
-            self._forget(call.body)
-            raise
+            if isinstance(failure, FullgraphException) or not isinstance(failure, Exception):
+                raise
+            raise translate(NAME, failure) from failure
 
-    def _show_carry(self, one: FlatScan, expected: PyTree, failure: Exception) -> None:
+    def _compare(self, call: FlatScan, trial: list[_Step]) -> None:
+        for step in trial:
+            one = replace(call, init=step.init, xs=step.xs, length=1)
+            with _numpy_defaults():
+                leaves, ys = self._engine.scan(one, rehearsed=True)
+            scale = max(map(magnitude, map(array_of, (*one.init, *one.xs))), default=0.0)
+            new = mapped(array_of, rebuild(call.carry, leaves))
+            compare_step(step.carry, new, scale, "carry")
+            compare_step(step.ys, mapped(array_of, ys), scale, "y")
+
+    def _show_carry(self, call: FlatScan, step: _Step, failure: Exception) -> None:
         """Say which leaf of the carry torch gives another form."""
-        showing = _showing_carry(one.body)
+        showing = _showing_carry(call.body)
+        one = replace(call, body=showing, init=step.init, xs=step.xs, length=1)
         try:
-            with self._compiling, _numpy_defaults():
-                ys = self._engine.scan(replace(one, body=showing), rehearsed=True)[1]
+            with _numpy_defaults():
+                ys = self._engine.scan(one, rehearsed=True)[1]
         except Exception:  # noqa: BLE001 - the failure that is known says enough
             raise disagreement("carry", "one form", "another", "Cast in the body") from failure
         finally:
             self._forget(showing)
         first = mapped(lambda leaf: leaf.numpy()[0], ys)
-        compare_step(expected, first, float("inf"), "carry")
+        compare_step(step.carry, first, float("inf"), "carry")
 
     def _forget(self, body: Body) -> None:
         """Drop what was compiled of a body, which a later call must not find."""
@@ -289,15 +308,27 @@ def _outside_error(what: str) -> UnsupportedBodyError:
     )
 
 
-def _first_step(call: FlatScan) -> FlatScan:
-    first = call.length - 1 if call.reverse else 0
-    return replace(call, xs=[leaf[first : first + 1] for leaf in call.xs], length=1)
+class _Step(NamedTuple):
+    """One step of plain NumPy: what went in, as leaves, and what came out, as trees."""
+
+    init: list[torch.Tensor]
+    xs: list[torch.Tensor]
+    carry: PyTree
+    ys: PyTree
 
 
-def _numpy_step(call: FlatScan) -> tuple[PyTree, PyTree]:
-    """Take the first step in plain NumPy, under all of its rules."""
-    one = _first_step(call)
-    init = rebuild(one.carry, [leaf.numpy() for leaf in one.init])
-    xs = rebuild(one.row, [leaf.numpy() for leaf in one.xs])
-    with np.errstate(all="ignore"), use_loop_adapter("numpy", None):
-        return _plain_scan(call.body, init, xs, length=1, reverse=call.reverse)
+def _numpy_steps(call: FlatScan) -> list[_Step]:
+    """Take the first steps in plain NumPy, one by one, under all of its rules."""
+    steps, init = list[_Step](), call.init
+    for number in range(min(call.length, _TRIAL)):
+        place = call.length - 1 - number if call.reverse else number
+        xs = [leaf[place : place + 1] for leaf in call.xs]
+        before = rebuild(call.carry, [leaf.numpy() for leaf in init])
+        rows = rebuild(call.row, [leaf.numpy() for leaf in xs])
+        with np.errstate(all="ignore"), use_loop_adapter("numpy", None):
+            carry, ys = _plain_scan(call.body, before, rows, length=1, reverse=False)
+        steps.append(_Step(init, xs, carry, ys))
+        leaves: list[Any] = []
+        collect(call.carry, carry, leaves)
+        init = [shared_tensor(leaf) for leaf in leaves]
+    return steps
