@@ -392,3 +392,37 @@ def test_sums_of_what_the_old_carry_says(native, form):
     body = lambda c, x: ((c[0] * weight + c[1], c[1] * other + x), c[0])
     init = (leaf(40, seed=2), leaf(40, seed=3))
     native.gradients(body, init, leaf(5, 40), closed=[weight, other])
+
+
+def test_after_no_step_the_carry_is_the_first_one_with_its_gradient(native):
+    """Also of a body that gives the carry no gradient."""
+    xs = leaf(0, 3, grad=False)
+    for init in (leaf(3), leaf(3, seed=1)):
+        carry, ys = native.run(lambda c, x: (c.detach() * 2 + x, c * x), init, xs)
+        assert not ys.requires_grad
+        assert torch.equal(torch.autograd.grad(carry.sum(), init)[0], torch.ones_like(init))
+
+
+@pytest.mark.parametrize("factor", [2.0, leaf(3, seed=4)], ids=["number", "tensor"])
+def test_a_while_loop_that_takes_no_step_gives_its_state_with_its_gradient(native, factor):
+    body = lambda s: (s[0].detach() * factor, s[1] + 1, s[2])
+    for steps in (3, 0, 2, 0):
+        value = leaf(3)
+        state = (value, torch.tensor(0), torch.tensor(steps))
+        found = native.adapter.while_loop(lambda s: s[1] < s[2], body, state)[0]
+        assert found.requires_grad == (steps == 0 or isinstance(factor, torch.Tensor))
+        if not steps:
+            assert torch.equal(torch.autograd.grad(found.sum(), value)[0], torch.ones(3).double())
+
+
+def test_a_differentiated_while_loop_says_how_many_steps_it_took(native):
+    init = leaf(3)
+    for _ in range(2):
+        result = native.adapter.while_loop(
+            lambda s: s.abs().sum() < 100, lambda s: s * 2.0, init, max_steps=3
+        )
+        assert result.steps.dtype == torch.int64
+        assert (int(result.steps), bool(result.done)) == (3, False)
+        assert torch.equal(
+            torch.autograd.grad(result.state.sum(), init)[0], torch.full_like(init, 8.0)
+        )

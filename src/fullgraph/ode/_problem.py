@@ -11,8 +11,9 @@ import optree
 from fullgraph.backends import Backend, backend_of
 from fullgraph.errors import DerivativeError, UsageError
 from fullgraph.loops._ops import SCALAR_KINDS, dtype_kind, dtype_name
-from fullgraph.loops._tree import describe, flatten, leaf_path, same_structure, unflatten
+from fullgraph.loops._tree import describe, flatten, is_namedtuple, leaf_path, unflatten
 from fullgraph.ode._arrays import Library, library_of
+from fullgraph.torch_loop._skeleton import collect, rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,6 +83,8 @@ class Problem:
         The initial state as given, for messages.
     treedef : PyTreeSpec
         Its structure.
+    skeleton : Skeleton or None
+        The structure as plain containers with the numbers of leaves; None where it has others.
     y0 : list of array
         Its leaves.
     ts : array
@@ -95,6 +98,7 @@ class Problem:
     args: tuple[Any, ...]
     tree: PyTree
     treedef: Any
+    skeleton: Any
     y0: State
     ts: Array
     values: list[float] | None
@@ -118,8 +122,8 @@ class Problem:
         limits : pair of array, optional
             Times before and after which the right-hand side is not asked: it has jumps there.
         """
-        rhs, args, treedef, layout = self.rhs, self.args, self.treedef, self.layout
-        library, bare, count = self.library, self.bare, len(self.y0)
+        rhs, args, skeleton, layout = self.rhs, self.args, self.skeleton, self.layout
+        library, bare = self.library, self.bare
         forward = isinstance(sign, float) and sign == 1.0
         dtype = layout.dtypes[0]
 
@@ -133,9 +137,16 @@ class Problem:
                 slope = rhs(t, y[0], *args)
                 check_slope(slope, y[0])
                 return [slope if forward else sign * slope]
-            result = rhs(t, unflatten(treedef, y), *args)
-            slopes, found = flatten(result)
-            if len(slopes) != count or (found != treedef and not same_structure(result, self.tree)):
+            # Compiled loops capture this, and cannot take a treespec that was made before.
+            tree = self.state(y) if skeleton is None else rebuild(skeleton, y)
+            result = rhs(t, tree, *args)
+            slopes: State = []
+            if skeleton is None:
+                slopes, found = flatten(result)
+                alike = found == self.treedef
+            else:
+                alike = collect(skeleton, result, slopes)
+            if not alike:
                 raise DerivativeError(
                     f"the right-hand side gives {describe(result)} for the state "
                     f"{describe(self.tree)}. It must give one derivative for each leaf, in the "
@@ -207,7 +218,24 @@ def make_problem(
     dtypes = tuple(library.real_dtype(leaf.dtype) for leaf in leaves)
     times, values = _times(library, ts, dtypes[0], device)
     layout = _layout(library, y0, leaves, dtypes, batch_dims)
-    return Problem(library, rhs, tuple(args), y0, treedef, leaves, times, values, layout, device)
+    skeleton = unflatten(treedef, range(len(leaves))) if _is_plain(y0) else None
+    return Problem(
+        library, rhs, tuple(args), y0, treedef, skeleton, leaves, times, values, layout, device
+    )
+
+
+def _is_plain(tree: PyTree) -> bool:
+    """Whether all containers of a tree are tuples, lists, dicts and named tuples."""
+    if type(tree) is dict:
+        children = list(tree.values())
+    elif type(tree) in (list, tuple) or is_namedtuple(tree):
+        children = list(tree)
+    else:
+        return bool(tree is None or optree.tree_is_leaf(tree))
+    for child in children:  # noqa: SIM110 - torch.compile does not take recursive generators
+        if not _is_plain(child):
+            return False
+    return True
 
 
 def _floating(library: Library, y0: PyTree, leaves: State, ts: Any) -> tuple[State, Any]:
