@@ -352,7 +352,6 @@ def numpy_input(have: set[str]) -> tuple[dict[str, Run], list[tuple[str, float]]
     import torch
     from scipy.integrate import solve_ivp
 
-    import fullgraph.torch_loop as torch_loop
     from fullgraph.ode import solve
 
     problem, tol = problems()["Lotka-Volterra"], 1e-8
@@ -360,8 +359,7 @@ def numpy_input(have: set[str]) -> tuple[dict[str, Run], list[tuple[str, float]]
     rhs, trhs = problem.make(np), problem.make(torch)
     kwargs: dict[str, Any] = {"method": "dopri5", "rtol": tol, "atol": tol}
     runs: dict[str, Run] = {}
-    if hasattr(torch_loop, "numpy_native_loop_adapter"):
-        runs["ours"] = lambda: solve(rhs, problem.y0, ts, loop="native", **kwargs).ys
+    runs["ours"] = lambda: solve(rhs, problem.y0, ts, loop="native", **kwargs).ys
     runs["ours, through torch.from_numpy"] = lambda: solve(
         trhs, torch.from_numpy(problem.y0), torch.from_numpy(ts), loop="native", **kwargs
     ).ys.numpy()

@@ -11,9 +11,9 @@ import optree
 from fullgraph.backends import Backend, backend_of
 from fullgraph.errors import DerivativeError, UsageError
 from fullgraph.loops._ops import SCALAR_KINDS, dtype_kind, dtype_name
-from fullgraph.loops._tree import describe, flatten, is_namedtuple, leaf_path, unflatten
+from fullgraph.loops._tree import describe, flatten, leaf_path, unflatten
 from fullgraph.ode._arrays import Library, library_of
-from fullgraph.torch_loop._skeleton import collect, rebuild
+from fullgraph.ode._trees import collected, filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,8 +83,8 @@ class Problem:
         The initial state as given, for messages.
     treedef : PyTreeSpec
         Its structure.
-    skeleton : Skeleton or None
-        The structure as plain containers with the numbers of leaves; None where it has others.
+    skeleton : PyTree
+        The same, with the number of each leaf in its place.
     y0 : list of array
         Its leaves.
     ts : array
@@ -98,12 +98,12 @@ class Problem:
     args: tuple[Any, ...]
     tree: PyTree
     treedef: Any
-    skeleton: Any
     y0: State
     ts: Array
     values: list[float] | None
     layout: Layout
     device: Any
+    skeleton: PyTree
 
     @property
     def bare(self) -> bool:
@@ -123,7 +123,7 @@ class Problem:
             Times before and after which the right-hand side is not asked: it has jumps there.
         """
         rhs, args, skeleton, layout = self.rhs, self.args, self.skeleton, self.layout
-        library, bare = self.library, self.bare
+        library, bare, count = self.library, self.bare, len(self.y0)
         forward = isinstance(sign, float) and sign == 1.0
         dtype = layout.dtypes[0]
 
@@ -137,16 +137,9 @@ class Problem:
                 slope = rhs(t, y[0], *args)
                 check_slope(slope, y[0])
                 return [slope if forward else sign * slope]
-            # Compiled loops capture this, and cannot take a treespec that was made before.
-            tree = self.state(y) if skeleton is None else rebuild(skeleton, y)
-            result = rhs(t, tree, *args)
-            slopes: State = []
-            if skeleton is None:
-                slopes, found = flatten(result)
-                alike = found == self.treedef
-            else:
-                alike = collect(skeleton, result, slopes)
-            if not alike:
+            result = rhs(t, filled(skeleton, y), *args)
+            slopes: State = [None] * count
+            if not collected(skeleton, result, slopes):
                 raise DerivativeError(
                     f"the right-hand side gives {describe(result)} for the state "
                     f"{describe(self.tree)}. It must give one derivative for each leaf, in the "
@@ -218,24 +211,10 @@ def make_problem(
     dtypes = tuple(library.real_dtype(leaf.dtype) for leaf in leaves)
     times, values = _times(library, ts, dtypes[0], device)
     layout = _layout(library, y0, leaves, dtypes, batch_dims)
-    skeleton = unflatten(treedef, range(len(leaves))) if _is_plain(y0) else None
+    skeleton = unflatten(treedef, list(range(len(leaves))))
     return Problem(
-        library, rhs, tuple(args), y0, treedef, skeleton, leaves, times, values, layout, device
+        library, rhs, tuple(args), y0, treedef, leaves, times, values, layout, device, skeleton
     )
-
-
-def _is_plain(tree: PyTree) -> bool:
-    """Whether all containers of a tree are tuples, lists, dicts and named tuples."""
-    if type(tree) is dict:
-        children = list(tree.values())
-    elif type(tree) in (list, tuple) or is_namedtuple(tree):
-        children = list(tree)
-    else:
-        return bool(tree is None or optree.tree_is_leaf(tree))
-    for child in children:  # noqa: SIM110 - torch.compile does not take recursive generators
-        if not _is_plain(child):
-            return False
-    return True
 
 
 def _floating(library: Library, y0: PyTree, leaves: State, ts: Any) -> tuple[State, Any]:
