@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 from fullgraph import cond, scan, use_loop_adapter
 from fullgraph.errors import (
@@ -426,3 +427,45 @@ def test_a_differentiated_while_loop_says_how_many_steps_it_took(native):
         assert torch.equal(
             torch.autograd.grad(result.state.sum(), init)[0], torch.full_like(init, 8.0)
         )
+
+
+FIRST = pytest.param(
+    False, marks=pytest.mark.xfail(strict=True, reason="hooks see what a capture saves, too")
+)
+
+
+@pytest.mark.parametrize("known", [True, FIRST], ids=["known", "first"])
+@pytest.mark.parametrize("loop", ["scan", "while_loop"])
+def test_inside_of_a_checkpoint_of_torch(native, loop, known):
+    """Its second forward pass ends with an exception out of the loop."""
+    weight, xs = leaf(3), leaf(4, 3, grad=False)
+
+    def scan(c):
+        return native.run(lambda c, x: (torch.sin(c * weight) + x, c * c), c, xs)[1]
+
+    def while_loop(c):
+        return native.adapter.while_loop(lambda s: s.sum() < 50, lambda s: s + 1 + weight**2, c)
+
+    function = {"scan": scan, "while_loop": while_loop}[loop]
+    init = leaf(3, seed=1)
+    if known:
+        function(init)  # compiled before
+    whole = torch.utils.checkpoint.checkpoint(function, init, use_reentrant=False)
+    found = torch.autograd.grad((whole**2).sum(), [init, weight])
+    expected = torch.autograd.grad((function(init) ** 2).sum(), [init, weight])
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_what_a_hook_on_saved_tensors_raises_comes_out_as_itself(native):
+    init = leaf(3)
+
+    def pack(tensor):
+        raise KeyError("no space")
+
+    body = lambda c, x: (torch.sin(c) + x, c * c)
+    for _ in range(2):
+        with (
+            pytest.raises(KeyError, match="no space"),
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t),
+        ):
+            native.run(body, init, leaf(4, 3, grad=False))
