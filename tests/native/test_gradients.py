@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.utils.checkpoint
 
 from fullgraph import cond, scan, use_loop_adapter
 from fullgraph.errors import (
@@ -392,3 +393,79 @@ def test_sums_of_what_the_old_carry_says(native, form):
     body = lambda c, x: ((c[0] * weight + c[1], c[1] * other + x), c[0])
     init = (leaf(40, seed=2), leaf(40, seed=3))
     native.gradients(body, init, leaf(5, 40), closed=[weight, other])
+
+
+def test_after_no_step_the_carry_is_the_first_one_with_its_gradient(native):
+    """Also of a body that gives the carry no gradient."""
+    xs = leaf(0, 3, grad=False)
+    for init in (leaf(3), leaf(3, seed=1)):
+        carry, ys = native.run(lambda c, x: (c.detach() * 2 + x, c * x), init, xs)
+        assert not ys.requires_grad
+        assert torch.equal(torch.autograd.grad(carry.sum(), init)[0], torch.ones_like(init))
+
+
+@pytest.mark.parametrize("factor", [2.0, leaf(3, seed=4)], ids=["number", "tensor"])
+def test_a_while_loop_that_takes_no_step_gives_its_state_with_its_gradient(native, factor):
+    body = lambda s: (s[0].detach() * factor, s[1] + 1, s[2])
+    for steps in (3, 0, 2, 0):
+        value = leaf(3)
+        state = (value, torch.tensor(0), torch.tensor(steps))
+        found = native.adapter.while_loop(lambda s: s[1] < s[2], body, state)[0]
+        assert found.requires_grad == (steps == 0 or isinstance(factor, torch.Tensor))
+        if not steps:
+            assert torch.equal(torch.autograd.grad(found.sum(), value)[0], torch.ones(3).double())
+
+
+def test_a_differentiated_while_loop_says_how_many_steps_it_took(native):
+    init = leaf(3)
+    for _ in range(2):
+        result = native.adapter.while_loop(
+            lambda s: s.abs().sum() < 100, lambda s: s * 2.0, init, max_steps=3
+        )
+        assert result.steps.dtype == torch.int64
+        assert (int(result.steps), bool(result.done)) == (3, False)
+        assert torch.equal(
+            torch.autograd.grad(result.state.sum(), init)[0], torch.full_like(init, 8.0)
+        )
+
+
+FIRST = pytest.param(
+    False, marks=pytest.mark.xfail(strict=True, reason="hooks see what a capture saves, too")
+)
+
+
+@pytest.mark.parametrize("known", [True, FIRST], ids=["known", "first"])
+@pytest.mark.parametrize("loop", ["scan", "while_loop"])
+def test_inside_of_a_checkpoint_of_torch(native, loop, known):
+    """Its second forward pass ends with an exception out of the loop."""
+    weight, xs = leaf(3), leaf(4, 3, grad=False)
+
+    def scan(c):
+        return native.run(lambda c, x: (torch.sin(c * weight) + x, c * c), c, xs)[1]
+
+    def while_loop(c):
+        return native.adapter.while_loop(lambda s: s.sum() < 50, lambda s: s + 1 + weight**2, c)
+
+    function = {"scan": scan, "while_loop": while_loop}[loop]
+    init = leaf(3, seed=1)
+    if known:
+        function(init)  # compiled before
+    whole = torch.utils.checkpoint.checkpoint(function, init, use_reentrant=False)
+    found = torch.autograd.grad((whole**2).sum(), [init, weight])
+    expected = torch.autograd.grad((function(init) ** 2).sum(), [init, weight])
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_what_a_hook_on_saved_tensors_raises_comes_out_as_itself(native):
+    init = leaf(3)
+
+    def pack(tensor):
+        raise KeyError("no space")
+
+    body = lambda c, x: (torch.sin(c) + x, c * c)
+    for _ in range(2):
+        with (
+            pytest.raises(KeyError, match="no space"),
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t),
+        ):
+            native.run(body, init, leaf(4, 3, grad=False))

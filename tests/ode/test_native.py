@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import optree
 import pytest
 import torch
 
+from fullgraph.errors import DerivativeError
 from fullgraph.ode import Status, odeint, solve
 
 pytest.importorskip("fullgraph.torch_loop")
@@ -136,3 +138,36 @@ def test_odeint_uses_the_registered_adapter() -> None:
     assert engine.specialisations()
     plain = odeint(lambda t, y: lorenz(t, y, SIGMA), Y0, TS)
     torch.testing.assert_close(native, plain, rtol=1e-7, atol=1e-7)
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+TREES = {
+    "dict": (lambda t, y: {"v": -y["x"], "x": y["v"]}, {"x": Y0, "v": Y0 * 2}),
+    "tuple": (lambda t, y: (y[1], -y[0]), (Y0, Y0 * 2)),
+    "list": (lambda t, y: [y[1], -y[0]], [Y0, Y0 * 2]),
+    "nested": (
+        lambda t, y: Pair({"k": y.b[0]}, (-y.a["k"], None)),
+        Pair({"k": Y0}, (Y0 * 2, None)),
+    ),
+}
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("options", [{"rtol": 1e-8, "atol": 1e-8}, {"method": "rk4", "step": 0.1}])
+def test_states_that_are_trees(tree, options):
+    """Their structure is made before the loop is captured."""
+    rhs, y0 = TREES[tree]
+    found = solve(rhs, y0, TS, loop="native", **options)
+    expected = solve(rhs, y0, TS, loop="eager", **options)
+    assert optree.tree_structure(found.ys) == optree.tree_structure(expected.ys)
+    for a, b in zip(optree.tree_leaves(found.ys), optree.tree_leaves(expected.ys), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_a_derivative_of_another_structure_is_named():
+    with pytest.raises(DerivativeError, match=r'gives \{"v": \*\} for the state \{"x": \*\}'):
+        solve(lambda t, y: {"v": -y["x"]}, {"x": Y0}, TS, loop="native", rtol=1e-6, atol=1e-8)

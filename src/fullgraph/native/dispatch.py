@@ -107,6 +107,8 @@ class Specialisation:
         Up to how many steps it may run.
     gradient : (GradientLoops, Activity), optional
         The differentiable form, where an input requires grad.
+    state_requires_grad : bool
+        Whether it is a while loop whose first state requires grad: after no step it is the result.
     """
 
     captured: Captured
@@ -117,6 +119,7 @@ class Specialisation:
     direct: Direct | None = None
     direct_steps: int = 0
     gradient: tuple[GradientLoops, Activity] | None = None
+    state_requires_grad: bool = False
 
     def run(self, *args: torch.Tensor) -> list[torch.Tensor]:
         """Run the loop on the arguments of the captured graph, as Dynamo's bytecode calls it."""
@@ -126,6 +129,9 @@ class Specialisation:
             results = self._run_differentiably(args)
         else:
             results = _invocation.results = self._run_plainly(args)
+            n = len(captured.carry)
+            if self.state_requires_grad and not int(results[n]):
+                results = [*(args[i].clone() for i in captured.carry), *results[n:]]
         return [results[i] for i in captured.outputs]
 
     def _run_plainly(self, args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
@@ -153,6 +159,8 @@ class Specialisation:
             with torch.no_grad():
                 counts = self._run_plainly(args)[len(captured.carry) :]
             steps = int(counts[0])
+            if not steps:
+                return [*(args[i].clone() for i in captured.carry), *counts]
         results = differentiable_run(
             loops,
             activity,
@@ -170,7 +178,7 @@ class Specialisation:
     def learn(self, results: Results) -> Direct | None:
         """Write the direct function, once the structure of the results is known."""
         captured = self.captured
-        if self.gradient is not None:
+        if self.gradient is not None or self.state_requires_grad:
             return None
         tree: Any = results
         leaves: list[Any] = optree.tree_leaves(tree)
@@ -344,7 +352,6 @@ class Site:
     def _backend(
         self, gm: torch.fx.GraphModule, examples: list[torch.Tensor]
     ) -> Callable[..., list[torch.Tensor]]:
-        del examples
         begun = time.perf_counter()
         if changes_outer_state():
             raise refusal(
@@ -380,6 +387,9 @@ class Site:
             capture_seconds=lowered - begun,
             build_seconds=time.perf_counter() - lowered,
             gradient=gradient,
+            state_requires_grad=captured.loop.going is not None
+            and torch.is_grad_enabled()
+            and any(examples[i].requires_grad for i in captured.carry),
         )
         self.specialisations.append(found)
         return found.run
@@ -392,6 +402,6 @@ class Site:
         marked = read_marks(gm)
         if not any(n.meta["example_value"].requires_grad for n in marked.arguments):
             return None
-        step = MarkedStep(marked)
+        step = MarkedStep(marked.step)  # the condition is no result
         activity = find_activity(step)
         return (trace_joint(step, activity), activity) if activity.any else None

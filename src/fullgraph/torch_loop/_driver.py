@@ -34,6 +34,7 @@ from fullgraph.loops._eager_torch import ops_for_this_call
 from fullgraph.loops._foreign import whole_driver
 from fullgraph.loops._ops import SCALAR_KINDS
 from fullgraph.loops._torch_cond import is_traced
+from fullgraph.native.gradient.function import is_of_hook
 from fullgraph.torch_loop._checkpoint import Checkpointed
 from fullgraph.torch_loop._failures import translate
 from fullgraph.torch_loop._rules import Rules, check_arguments, check_output, refuse
@@ -271,7 +272,9 @@ class TorchLoopDriver:
                 return self._engine.scan(call, rehearsed=rehearsed)
             except NeedsRehearsal:
                 failure = None
-            except Exception as error:  # noqa: BLE001 - explained below, outside of its context
+            except Exception as error:  # explained below, outside of its context
+                if is_of_hook(error):
+                    raise
                 failure = error
                 break
             call.rehearse()

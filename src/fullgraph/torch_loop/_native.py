@@ -117,6 +117,8 @@ class NativeEngine:
 
     def scan(self, call: FlatScan, *, rehearsed: bool) -> tuple[list[Any], PyTree]:
         """Run a scan that was captured before, or capture it now."""
+        if not call.length:  # the carry is `init`, with its gradient
+            return _unrolled(call)
         init, x = self._arguments(call)
         site = self.site(call.body)
         run = (call.body, init, x, [leaf.resolve_neg() for leaf in call.xs], call.length)

@@ -51,7 +51,7 @@ def short_way(
         # What was captured without shared cells has each of them guarded, so it serves all.
         site = sites.get((code, ())) or sites.get((code, shared_cells(body)))
         row = rows.like(xs) if site is not None and active_transform() is None else None
-        if site is None or row is None or not short or len(xs) > most:
+        if site is None or row is None or not short or not 0 < len(xs) <= most:
             return None
         return site[1].try_call(body, init, row, (xs,), len(xs), reverse=reverse)
 

@@ -16,6 +16,7 @@ from fullgraph.native.capture import mark
 from fullgraph.native.cells import shared_cells
 from fullgraph.native.dispatch import Site
 from fullgraph.native.emit import UNBOUNDED
+from fullgraph.native.gradient.function import is_of_hook
 from fullgraph.torch_loop._driver import CarryChangedError
 from fullgraph.torch_loop._failures import translate
 from fullgraph.torch_loop._native_step import NAME, SITES, reason_of, step_of
@@ -108,7 +109,9 @@ class NativeWhile:
         try:
             with quiet_compilation():
                 return site.call((cond, body), init, None, (), limit, reverse=False)
-        except Exception as error:  # noqa: BLE001 - explained below, outside of its context
+        except Exception as error:  # explained below, outside of its context
+            if is_of_hook(error):
+                raise
             cause, failure = error, reason_of(error)
         plain_while(cond, body, init, max_steps=min(limit, _MOST_PLAIN_STEPS))
         raise translate(NAME, failure) from cause

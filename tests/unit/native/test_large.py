@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import mmap
-import os
 import pickle
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -114,18 +116,28 @@ def test_shared_memory_is_left_alone():
     assert other.max() == 0.0
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+FORK = """
+import os, sys
+sys.path.insert(0, {folder!r})
+from test_large import made
+
+t = made()
+t.fill_(1.0)
+child = os.fork()
+if child == 0:
+    t.numpy()[:] = 2.0
+    del t
+    made().numpy()[:] = 3.0
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert t.max() == 1.0
+"""
+
+
 def test_a_forked_child_writes_into_its_own_copy():
-    t = made()
-    t.fill_(1.0)
-    child = os.fork()
-    if child == 0:
-        t.numpy()[:] = 2.0
-        del t
-        made().numpy()[:] = 3.0
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    assert t.max() == 1.0
+    """In a process of its own: where JAX is loaded, forking warns."""
+    script = FORK.format(folder=str(Path(__file__).parent))
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=120)
 
 
 def test_threads_never_get_the_same_memory():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fullgraph.errors import GradientRefusedError
+from fullgraph.errors import FullgraphException, GradientRefusedError
 from fullgraph.native.gradient import checkpoint
 from fullgraph.native.gradient.loops import GradientLoops
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from fullgraph.native.gradient.joint import Activity
 
-__all__ = ["differentiable_run"]
+__all__ = ["differentiable_run", "is_of_hook"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,21 @@ def differentiable_run(
         segment = checkpoint.segment_length(steps, None if segment < 0 else segment, work)
     run = _Run(loops, activity, steps, reverse, segment)
     init, xs, consts = tensors
-    return list(_Loop.apply(run, *init, *xs, *consts))
+    try:
+        return list(_Loop.apply(run, *init, *xs, *consts))
+    except FullgraphException:
+        raise
+    except Exception as error:
+        error._fullgraph_of_hook = True  # type: ignore[attr-defined]  # noqa: SLF001
+        raise
+
+
+def is_of_hook(error: BaseException) -> bool:
+    """Whether a hook on saved tensors raised this, which then says nothing about the loop.
+
+    ``torch.utils.checkpoint`` ends its second forward pass that way.
+    """
+    return getattr(error, "_fullgraph_of_hook", False)
 
 
 class _Loop(torch.autograd.Function):
