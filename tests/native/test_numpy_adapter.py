@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import array_api_compat
@@ -24,6 +25,7 @@ from fullgraph.errors import (
 )
 from fullgraph.loops import _eager
 from fullgraph.loops._eager_numpy import NumpyOps
+from fullgraph.native import ir
 from fullgraph.torch_loop import numpy_native_loop_adapter
 from fullgraph.torch_loop._numpy_arrays import shared_tensor
 from fullgraph.torch_loop._numpy_check import outside_array
@@ -120,11 +122,18 @@ def test_reductions_mean_what_numpy_means(adapter):
     check(adapter, lambda c, x: (c + x.std(), np.argmax(x)), np.zeros(()), xs)
 
 
-def test_loops_in_bodies(adapter):
+def test_loops_in_bodies_stay_loops(adapter):
     def body(c, x):
-        return fullgraph.scan(lambda d, v: (d + v, None), c, x)[0], c
+        return fullgraph.scan(lambda d, v: (0.5 * d + v, None), c, x)[0], c
 
-    check(adapter, body, np.zeros(()), np.ones((5, 3)))
+    xs = np.random.default_rng(5).random((5, 300))
+    check(adapter, body, np.zeros(()), xs)
+    known = len(adapter.scan.engine.specialisations())
+    nodes = adapter.scan.engine.specialisations()[-1].captured.loop.nodes
+    assert [type(node) for node in nodes].count(ir.Nested) == 1
+    assert len(nodes) < 30
+    check(adapter, body, np.ones(()), xs)
+    assert len(adapter.scan.engine.specialisations()) == known
 
 
 def test_another_closure_is_another_loop(adapter):
@@ -305,6 +314,11 @@ def test_an_integer_divided_by_zero(adapter):
 def test_dtypes_that_are_refused(adapter, dtype):
     with pytest.raises(UnsupportedLoopError, match=f"xs is {dtype}. Arrays must be float64 or"):
         adapter.scan(lambda c, x: (c, x), np.zeros(2), np.zeros((3, 2), dtype))
+
+
+def test_containers_that_are_refused(adapter):
+    with pytest.raises(UnsupportedLoopError, match=r"carry is a OrderedDict\. Leaves must be"):
+        adapter.scan(lambda c, x: (c, x), OrderedDict(a=np.zeros(1)), np.ones(4))
 
 
 def test_the_body_own_exception(adapter):

@@ -10,7 +10,6 @@ This is the only file that touches that API; on other versions the plain call is
 from __future__ import annotations
 
 import itertools
-import re
 import threading
 import time
 import types
@@ -26,6 +25,7 @@ from fullgraph.native.direct import Direct, direct_function
 from fullgraph.native.gradient.function import differentiable_run
 from fullgraph.native.gradient.joint import Activity, Joint, MarkedStep, find_activity, trace_joint
 from fullgraph.native.gradient.loops import GradientLoops
+from fullgraph.native.guards import needed_guards
 from fullgraph.native.inductor import CAPTURING
 from fullgraph.native.lanes import make_plan
 from fullgraph.native.ops import Refused
@@ -44,23 +44,6 @@ RECOMPILE_LIMIT: Final = 64
 KNOWN_TORCH: Final = ((2, 14), (2, 15))
 
 _numbers = itertools.count()
-
-# Guard sources inside the code that captures: names of the captured step's module, and modules
-# that it calls. Everything a user's body reaches has a source that starts elsewhere.
-_OWN_MODULES: Final = (
-    "fullgraph_dot_loops_dot_",
-    "fullgraph_dot_native_dot_",
-    "fullgraph_dot_torch_loop_dot_",
-    "optree_dot_",
-    "torch_dot__dynamo_dot_polyfills",
-)
-_STATE_GUARDS: Final = ("GLOBAL_STATE", "GRAD_MODE")
-_OWN_SOURCE: Final = re.compile(
-    r"(?:list\(dict\.keys\(|dict\()*G\['(?:"
-    r"(?:mark|skeleton_of|rebuild|collect|step_of|as_tensor|truth_of|CarryChangedError"
-    r"|captured|TensorIndices)'"
-    rf"|__import_(?:{'|'.join(_OWN_MODULES)})(?!.*\.torch\.(?!ops\b)))"
-)
 
 
 def cache_entries_known() -> bool:
@@ -338,16 +321,7 @@ class Site:
         return results
 
     def _needed(self, guards: Sequence[Any]) -> list[bool]:
-        """Say which guards can fail: all but those on the code that does the capturing.
-
-        Dynamo also watches this package's own functions and optree, through which it has traced.
-        """
-        return [
-            not _OWN_SOURCE.match(guard.name)
-            and not any(part in guard.name for part in self.fixed)
-            and (self.watch_state or guard.guard_type not in _STATE_GUARDS)
-            for guard in guards
-        ]
+        return needed_guards(guards, self.fixed, watch_state=self.watch_state)
 
     def _backend(
         self, gm: torch.fx.GraphModule, examples: list[torch.Tensor]

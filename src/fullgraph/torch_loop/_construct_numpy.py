@@ -69,7 +69,8 @@ def numpy_native_loop_adapter(
     Refused is a body that reads an array of more than one element from a closure or a global: pass
     it in the carry or as xs. Floating-point warnings of NumPy are not given. An integer that is
     divided by zero raises `NativeRuntimeError`, where NumPy warns and goes on. While a body is
-    captured, for about a second, torch's default dtype is float64, in all threads.
+    captured, for about a second, torch's default dtype is float64, in all threads. Scans in bodies
+    are loops of the same C function.
 
     Examples
     --------

@@ -27,7 +27,7 @@ from fullgraph.loops._tree import unflatten
 from fullgraph.native.compiler import find_compiler, unsupported_platform
 from fullgraph.torch_loop._driver import FlatScan, NeedsRehearsal, apart
 from fullgraph.torch_loop._failures import translate
-from fullgraph.torch_loop._native import NativeEngine, native_rules
+from fullgraph.torch_loop._native import NativeEngine, native_adapter, native_rules
 from fullgraph.torch_loop._native_ways import with_fallback
 from fullgraph.torch_loop._numpy_arrays import (
     array_of,
@@ -68,7 +68,14 @@ def numpy_native_adapter(
     find_compiler()
     rules = replace(native_rules(max_steps, None), adapter=NAME)
     engine = NativeEngine(rules, threads, vector_math, watch_state=False)
-    scan: Callable[..., Any] = _NumpyScan(rules, engine).run
+    inner = native_adapter(
+        max_steps=None,
+        max_elements=None,
+        fallback="raise",
+        threads=threads,
+        vector_math=vector_math,
+    )
+    scan: Callable[..., Any] = _NumpyScan(rules, engine, inner).run
     if fallback == "eager":
         scan = with_fallback(scan, _plain_scan, 1)
 
@@ -131,11 +138,14 @@ class _NumpyScan:
         What is taken.
     engine : NativeEngine
         What runs it.
+    inner : LoopAdapter
+        For loops in bodies that are captured on tensors.
     """
 
-    def __init__(self, rules: Rules, engine: NativeEngine) -> None:
+    def __init__(self, rules: Rules, engine: NativeEngine, inner: LoopAdapter) -> None:
         self._rules = rules
         self._engine = engine
+        self._inner = inner
         self._compiling = threading.RLock()
         self._trying = 0  # how many captures are not compared yet: other threads must not run them
 
@@ -178,6 +188,12 @@ class _NumpyScan:
         return FlatScan(body, carry[0], rows[0], carry[1], rows[1], steps, reverse, self._rules)
 
     def _tensor(self, leaf: Any, skeleton: Any, index: int, root: str) -> Any:
+        if not _OPS.is_array(leaf):  # plan_scan has seen to leaves, but knows more containers
+            raise refuse(
+                self._rules,
+                f"{path_of(skeleton, index, root)} is a {type(leaf).__name__}. Leaves must be "
+                f"arrays or None, in tuples, lists and dicts.",
+            )
         known = [dtype_name(dtype) for dtype in self._rules.dtypes]
         if leaf.dtype.name not in known:
             raise refuse(
@@ -193,11 +209,12 @@ class _NumpyScan:
             with self._compiling:
                 pass
         ways = _on_arrays(call.body), _on_tensors(call.body)
-        for way in ways:
-            try:
-                return self._engine.scan(replace(call, body=way), rehearsed=False)
-            except NeedsRehearsal:
-                continue
+        with use_loop_adapter("torch", self._inner):  # as in captures, whose guards may ask
+            for way in ways:
+                try:
+                    return self._engine.scan(replace(call, body=way), rehearsed=False)
+                except NeedsRehearsal:
+                    continue
         trial = _numpy_steps(call)
         name = outside_array(call.body)
         if name is not None:
@@ -220,7 +237,7 @@ class _NumpyScan:
             except _NotCapturedError as failure:
                 failures.append(failure.reason)
                 continue
-            with _numpy_defaults():  # for a torch where the plain call is made, with all guards
+            with _capturing(self._inner):  # for a torch whose entries cannot be read
                 return self._engine.scan(replace(call, body=way), rehearsed=True)
         on_arrays, on_tensors = map(str, failures)
         raise UnsupportedBodyError(
@@ -251,7 +268,7 @@ class _NumpyScan:
     def _compare(self, call: FlatScan, trial: list[_Step]) -> None:
         for step in trial:
             one = replace(call, init=step.init, xs=step.xs, length=1)
-            with _numpy_defaults():
+            with _capturing(self._inner):
                 leaves, ys = self._engine.scan(one, rehearsed=True)
             scale = max(map(magnitude, map(array_of, (*one.init, *one.xs))), default=0.0)
             new = mapped(array_of, rebuild(call.carry, leaves))
@@ -263,7 +280,7 @@ class _NumpyScan:
         showing = _showing_carry(call.body)
         one = replace(call, body=showing, init=step.init, xs=step.xs, length=1)
         try:
-            with _numpy_defaults():
+            with _capturing(self._inner):
                 ys = self._engine.scan(one, rehearsed=True)[1]
         except Exception:  # noqa: BLE001 - the failure that is known says enough
             raise disagreement("carry", "one form", "another", "Cast in the body") from failure
@@ -288,12 +305,15 @@ class _NotCapturedError(Exception):
 
 
 @contextlib.contextmanager
-def _numpy_defaults() -> Iterator[None]:
-    """Let torch have NumPy's default dtype while it captures: an integer divided is float64."""
+def _capturing(inner: LoopAdapter) -> Iterator[None]:
+    """Let torch have NumPy's default dtype while it captures: an integer divided is float64.
+
+    Loops in the body stay loops.
+    """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), use_loop_adapter("torch", inner):
             yield
     finally:
         torch.set_default_dtype(before)
