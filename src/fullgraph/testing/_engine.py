@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from fullgraph.testing._dynamo.watch import watching
 from fullgraph.testing._options import DEFAULT_RECOMPILE_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = ["Engine", "Settings"]
 
@@ -60,6 +61,24 @@ def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
+@contextlib.contextmanager
+def _dynamic_settings_kept() -> Iterator[None]:
+    """Put back what torch sets for ``dynamic=False`` while it compiles.
+
+    torch 2.14 and 2.15 forget to where fullgraph finds nothing compiled (raised from a ``finally``
+    in ``eval_frame.py``), and all later captures of the process would be without dynamic shapes.
+    """
+    from torch._dynamo import config as dynamo
+
+    before = dynamo.automatic_dynamic_shapes, dynamo.assume_static_by_default
+    try:
+        yield
+    except RuntimeError:
+        if before != (dynamo.automatic_dynamic_shapes, dynamo.assume_static_by_default):
+            dynamo.automatic_dynamic_shapes, dynamo.assume_static_by_default = before
+        raise
+
+
 class Engine:
     """One torch.compile object, and what it has learnt about frames that cannot be compiled."""
 
@@ -87,7 +106,7 @@ class Engine:
         compiled = self._compiled or self._compile()
         push(log)
         try:
-            with watching(log, self._name, (args, kwargs)):
+            with watching(log, self._name, (args, kwargs)), _dynamic_settings_kept():
                 while True:
                     try:
                         if has_redundant_default():

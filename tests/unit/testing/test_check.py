@@ -502,3 +502,13 @@ def test_arguments_that_are_no_sequence_are_refused():
         check_compiled(lambda v: v, (x(),), rtol=-1)
     with pytest.raises(UsageError, match="atol='a' is not accepted"):
         check_compiled(lambda v: v, (x(),), atol="a")
+
+
+def test_settings_of_torch_survive_a_call_that_compiled_nothing():
+    """torch forgets to restore them where fullgraph finds no compiled frame."""
+    config = torch._dynamo.config
+    before = config.automatic_dynamic_shapes, config.assume_static_by_default
+    call = compiled(lambda v: v + 1, mode="fullgraph")
+    with config.patch(disable=True):
+        call(x())
+    assert (config.automatic_dynamic_shapes, config.assume_static_by_default) == before
