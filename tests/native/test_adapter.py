@@ -337,8 +337,12 @@ def test_bounds_are_kept():
     adapter.scan(body, torch.ones(2), torch.ones(2, 2))
     with pytest.raises(UnsupportedLoopError, match="at most 4"):
         adapter.scan(body, torch.ones(5), torch.ones(1))
+    doubled = lambda c, x: (c, c)
     with pytest.raises(UnsupportedLoopError, match="stacked"):
-        adapter.scan(lambda c, x: (c, c), torch.ones(2), None, length=3)
+        adapter.scan(doubled, torch.ones(2), None, length=3)
+    adapter.scan(doubled, torch.ones(2), None, length=2)
+    with pytest.raises(UnsupportedLoopError, match="stacked"):  # compiled already
+        adapter.scan(doubled, torch.ones(2), None, length=3)
 
 
 @pytest.mark.parametrize(

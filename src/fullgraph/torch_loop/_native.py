@@ -136,7 +136,7 @@ class NativeEngine:
                 if reason is error:
                     raise
                 raise reason from error
-            self._check_size(call, results[1])
+        self._check_size(call, results[1])
         leaves: list[Any] = []
         skeleton_of(results[0], leaves)
         return leaves, results[1]
