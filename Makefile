@@ -47,6 +47,8 @@ bench: env  ## every claim of the documentation, measured anew; peers that are n
 	$(PY) benchmarks/testing_overhead.py
 	taskset -c 0 $(PY) benchmarks/loops.py
 	$(PY) benchmarks/native_loops.py
+	$(PY) benchmarks/native_gradients.py
+	$(PY) benchmarks/native_while.py
 	$(PY) benchmarks/solvers.py
 
 docs: env-docs  ## the site, in docs/_build/html; a warning or a dead link inside it is an error
