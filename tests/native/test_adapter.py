@@ -302,6 +302,31 @@ def test_writes_into_the_carry_are_refused(native):
     assert init.tolist() == [0, 0, 0]
 
 
+def test_named_results_of_torch_stay_what_they_are(native):
+    """What sort and max return is a tuple of a type of its own, in the carry as well."""
+    body = lambda c, x: (torch.sort(c[0] + x), (torch.max(c[0], dim=0), c))
+    init = torch.sort(torch.rand(4, dtype=torch.float64))
+    carry, (largest, before) = native.check(body, init, torch.rand(3, 4, dtype=torch.float64))
+    assert type(carry) is type(before) is torch.return_types.sort
+    assert type(largest) is torch.return_types.max
+    assert largest.values.shape == (3,)
+
+
+class _Tagged(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize("kind", [lambda t: t, torch.nn.Parameter])
+@pytest.mark.parametrize("y", [lambda c: c, lambda c: None])
+def test_a_subclass_that_is_closed_over_is_refused(native, kind, y):
+    """Its results would be of the subclass in the plain loop."""
+    tagged = kind(torch.ones(4).as_subclass(_Tagged))
+    with pytest.raises(UnsupportedLoopError, match="the new carry is a _Tagged.*no subclass"):
+        native.run(lambda c, x: (c * tagged + x, y(c)), torch.ones(4), torch.ones(3, 4))
+    with pytest.raises(UnsupportedLoopError, match="y is a _Tagged.*no subclass"):
+        native.run(lambda c, x: (c + x, tagged * x), torch.ones(4), torch.ones(3, 4))
+
+
 def test_exceptions_of_the_body_come_out(native):
     def body(c, x):
         raise KeyError("mine")

@@ -387,6 +387,38 @@ def test_a_product_with_zero_in_a_body_stays_one(native):
     assert torch.isnan(ys[0, 0])
 
 
+@pytest.mark.parametrize(
+    "term",
+    [
+        lambda w, c: torch.log(w) * 0.0,
+        lambda w, c: (1 / w) * 0.0,
+        lambda w, c: c * w * 0.0,
+        lambda w, c: torch.cat([(w * torch.sqrt(w))[1:], c[:1]]),
+    ],
+)
+@pytest.mark.parametrize("loss", ["everything", "carry", "ys"])
+def test_zero_times_infinity_is_nan_in_gradients_as_well(native, term, loss):
+    weight = torch.tensor([1.0, float("inf"), float("nan"), 0.0], dtype=torch.float64)
+    weight.requires_grad_()
+    body = lambda c, x: (c * 0.0 * weight + x, c + term(weight, c))
+    losses = {"everything": None, "carry": lambda r: r[0].sum(), "ys": lambda r: r[1].sum()}
+    native.gradients(body, leaf(4), leaf(3, 4, seed=1), closed=[weight], loss=losses[loss])
+
+
+@pytest.mark.parametrize("every", [None, 1, 2])
+@pytest.mark.parametrize("used", [lambda r: r[0].sum(), lambda r: r[2].sum()])
+def test_a_carry_that_nothing_reads_has_no_cotangent_where_its_slope_is_infinite(
+    native, used, every
+):
+    """Zeros in its place would give NaN: zero times infinity."""
+    weight = torch.tensor([1.0, 0.0, 4.0], dtype=torch.float64, requires_grad=True)
+    plain = lambda c, x: ((c[0] + x * weight, torch.sqrt(c[1] * 0.0 + weight)), c[0] * weight)
+    body = plain if every is None else native.adapter.checkpoint(plain, every=every)
+    init = (leaf(3), leaf(3, seed=1))
+    found = native.gradients(body, init, leaf(5, 3, seed=2), closed=[weight], loss=used)
+    assert all(g is None or torch.isfinite(g).all() for g in found)
+
+
 def test_sums_of_what_the_old_carry_says(native, form):
     """Gradients that are summed read the cotangent of this step, not of the one before it."""
     weight, other = leaf(40), leaf(40, seed=1)

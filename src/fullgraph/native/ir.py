@@ -335,8 +335,8 @@ class Project(_Unary):
 class Loop:
     """One loop: inputs, and the new carry and y of a step as functions of them.
 
-    `signed_zeros` says whether 0 and -0 differ: in a gradient they do not, and what is added to or
-    multiplied by zero is left out.
+    `signed_zeros` says whether 0 and -0 differ: in a gradient they do not, and zeros that are
+    added are left out.
 
     With `going` it is a while loop: that scalar is computed from the carry before each step, and
     no step is taken once it is false. A while loop has no xs and no ys.

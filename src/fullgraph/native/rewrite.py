@@ -1,4 +1,4 @@
-"""Loop IR with some values replaced, and what follows from values that are zero."""
+"""Loop IR with some values replaced, and what follows from cotangents that are absent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fullgraph.native.ir import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["is_zero", "substitute", "sum_of", "zeros_like"]
+__all__ = ["is_zero", "substitute", "sum_of", "without", "zeros_like"]
 
 
 def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -54,20 +54,31 @@ def with_inputs(node: Node, inputs: tuple[Node, ...]) -> Node:
     return dataclasses.replace(node, arg=inputs[0])  # type: ignore[call-arg]
 
 
-def substitute(
-    roots: Iterable[Node], replacements: Mapping[Node, Node], *, zeros: bool = False
-) -> list[Node]:
-    """Return `roots` with some nodes replaced.
-
-    With `zeros` the replacements are zeros that autograd would have left undefined, and they are
-    propagated: what is multiplied by one vanishes, even where it is infinite.
-    """
+def substitute(roots: Iterable[Node], replacements: Mapping[Node, Node]) -> list[Node]:
+    """Return `roots` with some nodes replaced."""
     roots = list(roots)
     done: dict[Node, Node] = dict(replacements)
     for node in _needed(roots, done):
-        made = with_inputs(node, tuple(done[a] for a in node.inputs))
-        done[node] = _without_zeros(made) if zeros and made is not node else made
+        done[node] = with_inputs(node, tuple(done[a] for a in node.inputs))
     return [done[r] for r in roots]
+
+
+def without(roots: Iterable[Node], absent: Iterable[Node]) -> tuple[list[Node], set[Node]]:
+    """Return `roots` without values that are absent, and which nodes of the result are absent.
+
+    An absent value is a cotangent that autograd leaves undefined. Zeros stand for it, and what is
+    multiplied by one is absent, too, even where it is infinite. A zero that somebody has written is
+    not absent: times infinity it is NaN.
+    """
+    roots = list(roots)
+    done: dict[Node, Node] = {node: zeros_like(node) for node in absent}
+    gone: set[Node] = set(done.values())
+    for node in _needed(roots, done):
+        made = with_inputs(node, tuple(done[a] for a in node.inputs))
+        if not gone.isdisjoint(made.inputs):
+            made = _without(made, gone)
+        done[node] = made
+    return [done[r] for r in roots], gone
 
 
 def _needed(roots: list[Node], replaced: Mapping[Node, Node]) -> list[Node]:
@@ -96,41 +107,49 @@ def zeros_like(node: Node) -> Constant:
     return Constant(dtype=node.dtype, shape=node.shape, value=0, origin=node.origin)
 
 
-def _without_zeros(node: Node) -> Node:
-    match node:
-        case Map(fn="mul") if any(map(is_zero, node.args)):
-            return zeros_like(node)
-        case Map(fn="div" | "neg" | "cast") if is_zero(node.args[0]) and node.dtype.is_float:
-            return zeros_like(node)
-        case Map(fn="add" | "sub") if any(map(is_zero, node.args)):
-            return _sum_without_zeros(node)
-        case Map(fn="where") if is_zero(node.args[1]) and is_zero(node.args[2]):
-            return zeros_like(node)
-        case Reshape() | Permute() | Slice() | Broadcast() | Gather() if is_zero(node.inputs[0]):
-            return zeros_like(node)
-        case Reduce(fn="sum") | Accumulate(fn="sum") if is_zero(node.arg):
-            return zeros_like(node)
-        case Cat() if all(map(is_zero, node.args)):
-            return zeros_like(node)
-        case Contract() if is_zero(node.lhs) or is_zero(node.rhs):
-            return zeros_like(node)
-        case Scatter() if is_zero(node.base) and is_zero(node.value):
-            return zeros_like(node)
-        case Kernel(name="solve" | "triangular") if is_zero(node.args[1]):
-            return zeros_like(node)
+def _without(node: Node, gone: set[Node]) -> Node:
+    """Return what a node comes to, some of whose operands are absent."""
+    if _is_absent(node, gone):
+        made: Node = zeros_like(node)
+        gone.add(made)
+        return made
+    if isinstance(node, Map) and node.fn in ("add", "sub"):
+        return _other_term(node, gone)
     return node
 
 
-def _sum_without_zeros(node: Map) -> Node:
+def _is_absent(node: Node, gone: set[Node]) -> bool:
+    absent = [a in gone for a in node.inputs]
+    match node:
+        case Map(fn="mul"):
+            return any(absent)
+        case Map(fn="div" | "neg" | "cast"):
+            return absent[0] and node.dtype.is_float
+        case Map(fn="add" | "sub") | Cat():
+            return all(absent)
+        case Map(fn="where"):
+            return absent[1] and absent[2]
+        case Reshape() | Permute() | Slice() | Broadcast() | Gather():
+            return absent[0]
+        case Reduce(fn="sum") | Accumulate(fn="sum"):
+            return absent[0]
+        case Contract():
+            return any(absent)
+        case Scatter():
+            return absent[0] and absent[1]
+        case Kernel(name="solve" | "triangular"):
+            return absent[1]
+    return False
+
+
+def _other_term(node: Map, gone: set[Node]) -> Node:
     a, b = node.args
-    if is_zero(a) and is_zero(b):
-        return zeros_like(node)
-    left = b if is_zero(a) else a
-    if (left.shape, left.dtype) != (node.shape, node.dtype):
+    rest = b if a in gone else a
+    if (rest.shape, rest.dtype) != (node.shape, node.dtype):
         return node
-    if is_zero(a) and node.fn == "sub":
+    if a in gone and node.fn == "sub":
         return dataclasses.replace(node, fn="neg", args=(b,))
-    return left
+    return rest
 
 
 def sum_of(terms: list[Node]) -> Node:

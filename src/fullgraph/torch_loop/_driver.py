@@ -37,7 +37,7 @@ from fullgraph.loops._torch_cond import is_traced
 from fullgraph.native.gradient.function import is_of_hook
 from fullgraph.torch_loop._checkpoint import Checkpointed
 from fullgraph.torch_loop._failures import translate
-from fullgraph.torch_loop._rules import Rules, check_arguments, check_output, refuse
+from fullgraph.torch_loop._rules import Rules, check_arguments, check_carried, check_output, refuse
 from fullgraph.torch_loop._skeleton import Skeleton, collect, rebuild, skeleton_of
 from fullgraph.torch_loop._transforms import active_transform
 from fullgraph.torch_loop._writes import NoOutsideWrites
@@ -171,7 +171,7 @@ class FlatScan:
         def body(carry: PyTree, x: PyTree) -> Any:
             result = self.body(carry, x)
             if type(result) is tuple and len(result) == 2:
-                seen[:] = [result[1]]
+                seen[:] = result
             return result
 
         # An engine that takes nested loops compiles them in this step, which a function mode would
@@ -179,8 +179,10 @@ class FlatScan:
         watch = contextlib.nullcontext() if self.rules.nested else NoOutsideWrites(self.rules)
         with torch.random.fork_rng(devices=()), watch:
             self._plainly(body, 1)
+        carried: list[Any] = []
+        check_carried(self.rules, skeleton_of(seen[0], carried), carried)
         leaves: list[Any] = []
-        check_output(self.rules, skeleton_of(seen[0], leaves), leaves, self.length)
+        check_output(self.rules, skeleton_of(seen[1], leaves), leaves, self.length)
 
     def run_plainly(self) -> None:
         """Run the plain driver over the scan, or the start of a long one, for what it raises."""

@@ -16,7 +16,7 @@ from fullgraph.loops._ops import SCALAR_KINDS, dtype_name
 from fullgraph.loops._plan import scan_length
 from fullgraph.torch_loop._skeleton import Skeleton, path_of
 
-__all__ = ["Rules", "check_arguments", "check_output", "check_state", "refuse"]
+__all__ = ["Rules", "check_arguments", "check_carried", "check_output", "check_state", "refuse"]
 
 PyTree = Any
 
@@ -149,15 +149,19 @@ def _check_leaf(rules: Rules, leaf: Any, skeleton: Skeleton, index: int, root: s
             f"{path_of(skeleton, index, root)} is the Python number {leaf!r}. Leaves must be "
             f"tensors or None.",
         )
+    _check_type(rules, leaf, skeleton, index, root)
+    what = _fault(rules, leaf)
+    if what is not None:
+        raise refuse(rules, f"{path_of(skeleton, index, root)} {what}")
+
+
+def _check_type(rules: Rules, leaf: Any, skeleton: Skeleton, index: int, root: str) -> None:
     if type(leaf) is not torch.Tensor and type(leaf) is not torch.nn.Parameter:
         raise refuse(
             rules,
             f"{path_of(skeleton, index, root)} is a {type(leaf).__name__}. Leaves must be tensors "
             f"(no subclass) or None, in tuples, lists and dicts.",
         )
-    what = _fault(rules, leaf)
-    if what is not None:
-        raise refuse(rules, f"{path_of(skeleton, index, root)} {what}")
 
 
 def _fault(rules: Rules, leaf: torch.Tensor) -> str | None:
@@ -174,6 +178,13 @@ def _fault(rules: Rules, leaf: torch.Tensor) -> str | None:
     if rules.max_elements is not None and leaf.numel() > rules.max_elements:
         return f"has {leaf.numel()} elements. A tensor may have at most {rules.max_elements}."
     return None
+
+
+def check_carried(rules: Rules, carry: Skeleton, leaves: list[Any]) -> None:
+    """Check the carry after one step: a body may close over a subclass, whose results are of it."""
+    for index, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            _check_type(rules, leaf, carry, index, "the new carry")
 
 
 def check_output(rules: Rules, y: Skeleton, leaves: list[Any], steps: int) -> None:

@@ -29,13 +29,20 @@ def skeleton_of(tree: PyTree, leaves: list[Any]) -> Skeleton:
         return None
     if isinstance(tree, tuple):
         children = [skeleton_of(child, leaves) for child in tree]
-        return type(tree)(*children) if is_namedtuple(tree) else tuple(children)
+        return _like(tree, children)
     if type(tree) is list:
         return [skeleton_of(child, leaves) for child in tree]
     if type(tree) is dict:
         return {key: skeleton_of(child, leaves) for key, child in tree.items()}
     leaves.append(tree)
     return len(leaves) - 1
+
+
+def _like(node: Any, children: list[Any]) -> Any:
+    """Return children in a tuple of the type of `node`, which may be torch's (what sort gives)."""
+    if type(node) is tuple:
+        return tuple(children)
+    return type(node)(*children) if is_namedtuple(node) else type(node)(children)
 
 
 def rebuild(skeleton: Skeleton, leaves: list[Any]) -> PyTree:
@@ -52,7 +59,7 @@ def rebuild(skeleton: Skeleton, leaves: list[Any]) -> PyTree:
         return leaves[skeleton]
     if isinstance(skeleton, tuple):
         children = [rebuild(child, leaves) for child in skeleton]
-        return type(skeleton)(*children) if is_namedtuple(skeleton) else tuple(children)
+        return _like(skeleton, children)
     if type(skeleton) is list:
         return [rebuild(child, leaves) for child in skeleton]
     return {key: rebuild(child, leaves) for key, child in skeleton.items()}

@@ -317,18 +317,17 @@ class Elements:
 
 
 def _with_zero(fn: str, atoms: list[str], dtype: DType) -> str | None:
-    """Return the atom that an operation with a zero comes to, if it is one of these."""
+    """Return the atom that an operation with a zero comes to, if it is one of these.
+
+    A product is not among them: zero times infinity is NaN.
+    """
     zero = literal(0, dtype)
     match fn, [a == zero for a in atoms]:
         case "add", [True, _]:
             return atoms[1]
         case (("add" | "sub"), [_, True]):
             return atoms[0]
-        case (
-            ("mul", [True, _] | [_, True])
-            | ("neg" | "div", [True, *_])
-            | ("where", [_, True, True])
-        ):
+        case ("neg", [True]) | ("where", [_, True, True]):
             return zero
     return None
 

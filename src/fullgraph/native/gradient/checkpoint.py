@@ -180,8 +180,8 @@ def run_backward(
     """Return the gradients, going back segment by segment."""
     joint, steps, reverse = loops.joint, saved.steps, saved.reverse
     segments = Segments(steps, saved.segment, reverse)
-    kinds, given = loops.cotangents(ct_ys, steps)
-    backward, compiled = loops.variant(kinds)
+    key, given = loops.cotangents(ct_carry, ct_ys, steps)
+    backward, compiled = loops.variant(*key)
     compiled.check_memory(steps, "the gradients of xs")
     held = dict(zip(saved.sources, saved.tensors, strict=True))
     starts = [held.pop(Source("carry", leaf.index)) for leaf in joint.carry]

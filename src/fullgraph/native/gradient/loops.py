@@ -14,6 +14,7 @@ from fullgraph.native.gradient.split import (
     CotangentKind,
     Forward,
     Source,
+    never_there,
     split_backward,
     split_forward,
     split_plain,
@@ -32,6 +33,9 @@ __all__ = ["GradientLoops", "Gradients", "Saved", "collect_gradients", "dense"]
 
 # Of init, xs and the closed-over tensors of the joint step.
 Gradients = tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[torch.Tensor | None]]
+
+# Kinds of the cotangents of ys, and leaves of the carry that have none in any step.
+_Key = tuple[tuple["CotangentKind", ...], frozenset[int]]
 
 # Kinds of cotangents are compiled apart; after so many of them, cotangents are written out as rows.
 MOST_VARIANTS: Final = 8
@@ -89,9 +93,7 @@ class GradientLoops:
     latest_saved: ClassVar[tuple[int, int, int]] = (0, 0, 0)
     forward: Forward = field(init=False)
     forward_compiled: CompiledLoop = field(init=False)
-    variants: dict[tuple[CotangentKind, ...], tuple[Backward, CompiledLoop]] = field(
-        default_factory=dict
-    )
+    variants: dict[_Key, tuple[Backward, CompiledLoop]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.forward = split_forward(self.joint)
@@ -105,6 +107,7 @@ class GradientLoops:
         self.needed = tuple(s for s in (*whole.rows, *whole.consts) if s.kind != "ct")
         self._lock = threading.Lock()
         self._others: dict[str, tuple[Forward, CompiledLoop]] = {}
+        self._absent: dict[_Key, frozenset[int]] = {}
 
     def rows_only(self) -> tuple[CotangentKind, ...]:
         """Return the kinds of cotangents that any others can be written out as."""
@@ -194,18 +197,23 @@ class GradientLoops:
                 found = self._others[name] = forward, compiled
         return found
 
-    def variant(self, kinds: tuple[CotangentKind, ...]) -> tuple[Backward, CompiledLoop]:
-        """Return the backward loop for these kinds of cotangents, compiled now if need be."""
-        found = self.variants.get(kinds)
+    def variant(
+        self, kinds: tuple[CotangentKind, ...], absent: frozenset[int] = frozenset()
+    ) -> tuple[Backward, CompiledLoop]:
+        """Return the backward loop for these cotangents, compiled now if need be."""
+        key = kinds, absent
+        found = self.variants.get(key)
         if found is None:
             with self._lock:
-                found = self.variants.get(kinds)
+                found = self.variants.get(key)
                 if found is None:
-                    backward = split_backward(self.joint, self.forward, kinds, self.threads)
+                    backward = split_backward(
+                        self.joint, self.forward, kinds, self.threads, absent=absent
+                    )
                     compiled = compile_loop(
                         backward.loop, backward.plan, vector_math=self.vector_math
                     )
-                    found = self.variants[kinds] = backward, compiled
+                    found = self.variants[key] = backward, compiled
         return found
 
     def run_backward(
@@ -215,8 +223,8 @@ class GradientLoops:
         ct_ys: Sequence[torch.Tensor | None],
     ) -> Gradients:
         """Return the gradients of init, xs and the closed-over tensors of the joint step."""
-        kinds, given = self.cotangents(ct_ys, saved.steps)
-        backward, compiled = self.variant(kinds)
+        key, given = self.cotangents(ct_carry, ct_ys, saved.steps)
+        backward, compiled = self.variant(*key)
         held = dict(zip(saved.sources, saved.tensors, strict=True))
 
         def tensor(source: Source) -> torch.Tensor:
@@ -252,9 +260,12 @@ class GradientLoops:
         return collect_gradients(self.joint, backward, results)
 
     def cotangents(
-        self, ct_ys: Sequence[torch.Tensor | None], steps: int
-    ) -> tuple[tuple[CotangentKind, ...], dict[int, torch.Tensor]]:
-        """Return of what kind the cotangents of ys are, and what is passed for them."""
+        self,
+        ct_carry: Sequence[torch.Tensor | None],
+        ct_ys: Sequence[torch.Tensor | None],
+        steps: int,
+    ) -> tuple[_Key, dict[int, torch.Tensor]]:
+        """Return which backward loop the cotangents need, and what is passed for those of ys."""
         kinds: list[CotangentKind] = []
         given: dict[int, torch.Tensor] = {}
         for j, ct in enumerate(ct_ys):
@@ -266,7 +277,8 @@ class GradientLoops:
             else:
                 kinds.append("rows")
                 given[j] = ct
-        key = tuple(kinds)
+        missing = frozenset(i for i, ct in enumerate(ct_carry) if ct is None)
+        key = tuple(kinds), self._never_there(tuple(kinds), missing)
         if key in self.variants or len(self.variants) < MOST_VARIANTS:
             return key, given
         rows = {
@@ -276,7 +288,17 @@ class GradientLoops:
             for j, (leaf, ct) in enumerate(zip(self.joint.ct_ys, ct_ys, strict=True))
             if leaf is not None
         }
-        return self.rows_only(), rows
+        return (self.rows_only(), frozenset()), rows
+
+    def _never_there(
+        self, kinds: tuple[CotangentKind, ...], missing: frozenset[int]
+    ) -> frozenset[int]:
+        """Return which of the missing cotangents of the final carry are missing in every step."""
+        found = self._absent.get((kinds, missing))
+        if found is None:
+            found = never_there(self.joint, kinds, missing)
+            self._absent[kinds, missing] = found
+        return found
 
 
 def _before(rows: torch.Tensor, *, reverse: bool) -> torch.Tensor:

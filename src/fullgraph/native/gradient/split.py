@@ -9,11 +9,11 @@ from fullgraph.native.gradient.choose import choose_saved
 from fullgraph.native.gradient.sums import Total, running_sums, sum_of_lanes
 from fullgraph.native.ir import Broadcast, Constant, Input, Iota, Loop, Node, topological
 from fullgraph.native.lanes import Plan, make_plan
-from fullgraph.native.rewrite import is_zero, substitute, sum_of, zeros_like
+from fullgraph.native.rewrite import is_zero, substitute, sum_of, without, zeros_like
 from fullgraph.native.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from fullgraph.native.gradient.joint import Joint
 
@@ -22,6 +22,7 @@ __all__ = [
     "CotangentKind",
     "Forward",
     "Source",
+    "never_there",
     "split_backward",
     "split_forward",
     "split_nested",
@@ -150,20 +151,59 @@ def _forward(
 
 
 def split_backward(
-    joint: Joint, forward: Forward, kinds: Sequence[CotangentKind], threads: int = 1
+    joint: Joint,
+    forward: Forward,
+    kinds: Sequence[CotangentKind],
+    threads: int = 1,
+    *,
+    absent: frozenset[int] = frozenset(),
 ) -> Backward:
     """Return the backward loop for cotangents of ys of these kinds, written out for `threads`.
 
     Gradients of tensors that all lanes share are summed over lanes after the loop where that gives
-    the loop lanes, or less to add up.
+    the loop lanes, or less to add up. Leaves of the carry that are `absent` have no cotangent in
+    any step, see `never_there`.
     """
-    apart = _backward(joint, forward, kinds, threads, lanes_apart=True)
+    apart = _backward(joint, forward, kinds, threads, lanes_apart=True, absent=absent)
     if apart.plan.lanes:
         return apart
-    together = _backward(joint, forward, kinds, threads, lanes_apart=False)
+    together = _backward(joint, forward, kinds, threads, lanes_apart=False, absent=absent)
     if together.plan.lanes or _summed(together) < _summed(apart):
         return together
     return apart
+
+
+def never_there(
+    joint: Joint, kinds: Sequence[CotangentKind], missing: Iterable[int]
+) -> frozenset[int]:
+    """Return the leaves of the carry that have no cotangent in any step.
+
+    Parameters
+    ----------
+    kinds : sequence of str
+        What the cotangents of ys are.
+    missing : iterable of int
+        Leaves of the final carry without a cotangent.
+    """
+    found = frozenset(i for i in missing if joint.active[i])
+    while found:
+        leaves = sorted(found)
+        gradients = [joint.ct_carry[i] for i in leaves]
+        roots, gone = without([g for g in gradients if g is not None], _absent(joint, kinds, found))
+        rest = iter(roots)
+        still = frozenset(
+            i for i, g in zip(leaves, gradients, strict=True) if g is None or next(rest) in gone
+        )
+        if still == found:
+            break
+        found = still
+    return found
+
+
+def _absent(joint: Joint, kinds: Sequence[CotangentKind], carry: frozenset[int]) -> list[Node]:
+    """Return the cotangents of a step that are absent."""
+    ys = [ct for ct, kind in zip(joint.ct_ys, kinds, strict=True) if kind == "zero"]
+    return [ct for ct in (*ys, *(joint.ct_new[i] for i in sorted(carry))) if ct is not None]
 
 
 def split_nested(joint: Joint, forward: Forward) -> Backward:
@@ -239,20 +279,18 @@ def _backward(
     threads: int,
     *,
     lanes_apart: bool,
+    absent: frozenset[int] = frozenset(),
 ) -> Backward:
     inputs = _Inputs()
-    carried = [i for i, active in enumerate(joint.active) if active]
-    zeros: dict[Node, Node] = {}
-    for ct, kind in zip(joint.ct_ys, kinds, strict=True):
-        if ct is not None and kind == "zero":
-            zeros[ct] = zeros_like(ct)
+    carried = [i for i, active in enumerate(joint.active) if active and i not in absent]
+    zeros = _absent(joint, kinds, absent)
     wanted: list[tuple[str, int, Node]] = []
     for i in carried:
         gradient = joint.ct_carry[i]
         wanted.append(("carry", i, zeros_like(joint.carry[i]) if gradient is None else gradient))
     wanted += [("x", i, g) for i, g in enumerate(joint.ct_xs) if g is not None]
     wanted += [("argument", i, g) for i, g in enumerate(joint.ct_consts) if g is not None]
-    roots = substitute([g for _, _, g in wanted], zeros, zeros=True)
+    roots, _ = without([g for _, _, g in wanted], zeros)
     for i in carried:
         inputs.carry(joint.ct_new[i] or joint.carry[i])
         inputs.replaced.pop(joint.carry[i], None)
@@ -286,7 +324,7 @@ def _read_rows(
     kinds: Sequence[CotangentKind],
     roots: Sequence[Node],
     inputs: _Inputs,
-    zeros: dict[Node, Node],
+    zeros: Sequence[Node],
 ) -> None:
     """Let the backward loop read what it reaches of what there is to read."""
     own = (Input, Constant, Iota)
@@ -303,7 +341,7 @@ def _read_rows(
     there |= {k: Source("const", k.index) for k in joint.consts}
     there |= {ct: Source("ct", j) for j, ct in enumerate(joint.ct_ys) if ct is not None}
     if zeros:  # what a zero was propagated into is another node, and is not saved
-        there = {n: s for n, s in there.items() if n not in zeros}
+        there = {n: s for n, s in there.items() if n not in set(zeros)}
     reached = _reached(roots, set(there))
     for node, source in there.items():
         if node not in reached:
