@@ -321,9 +321,9 @@ class _Tagged(torch.Tensor):
 def test_a_subclass_that_is_closed_over_is_refused(native, kind, y):
     """Its results would be of the subclass in the plain loop."""
     tagged = kind(torch.ones(4).as_subclass(_Tagged))
-    with pytest.raises(UnsupportedLoopError, match="the new carry is a _Tagged.*no subclass"):
+    with pytest.raises(UnsupportedLoopError, match=r"the new carry is a _Tagged.*no subclass"):
         native.run(lambda c, x: (c * tagged + x, y(c)), torch.ones(4), torch.ones(3, 4))
-    with pytest.raises(UnsupportedLoopError, match="y is a _Tagged.*no subclass"):
+    with pytest.raises(UnsupportedLoopError, match=r"y is a _Tagged.*no subclass"):
         native.run(lambda c, x: (c + x, tagged * x), torch.ones(4), torch.ones(3, 4))
 
 

@@ -120,13 +120,17 @@ def _without(node: Node, gone: set[Node]) -> Node:
 
 def _is_absent(node: Node, gone: set[Node]) -> bool:
     absent = [a in gone for a in node.inputs]
+    # Slices go back into zeros of torch's own, which are none of what somebody has written.
+    nothing = [a in gone or _shows_zeros(a) for a in node.inputs]
     match node:
         case Map(fn="mul"):
             return any(absent)
         case Map(fn="div" | "neg" | "cast"):
             return absent[0] and node.dtype.is_float
-        case Map(fn="add" | "sub") | Cat():
+        case Map(fn="add" | "sub"):
             return all(absent)
+        case Cat():
+            return all(nothing)
         case Map(fn="where"):
             return absent[1] and absent[2]
         case Reshape() | Permute() | Slice() | Broadcast() | Gather():
@@ -136,10 +140,16 @@ def _is_absent(node: Node, gone: set[Node]) -> bool:
         case Contract():
             return any(absent)
         case Scatter():
-            return absent[0] and absent[1]
+            return nothing[0] and nothing[1]
         case Kernel(name="solve" | "triangular"):
             return absent[1]
     return False
+
+
+def _shows_zeros(node: Node) -> bool:
+    while isinstance(node, Reshape | Permute | Slice | Broadcast):
+        node = node.arg
+    return is_zero(node)
 
 
 def _other_term(node: Map, gone: set[Node]) -> Node:

@@ -79,8 +79,10 @@ def torch_native_loop_adapter(
     raises `GradientRefusedError`, and so do gradients through a loop inside a user's own
     ``torch.compile``. The adapter's ``checkpoint(body, every=None)`` gives a body whose gradient
     keeps the carry every `every` steps, by default about the square root of their number, and
-    computes the rest again. Under a transform of ``torch.func`` (vmap, grad, jvp) a scan runs as
-    plain Python, with a `NativeFallbackWarning`.
+    computes the rest again. In the last step a leaf of the final carry that the loss does not read
+    counts with a cotangent of zero, unless no step needs it: times an infinite derivative that is
+    NaN, where eager torch leaves it out. Under a transform of ``torch.func`` (vmap, grad, jvp) a
+    scan runs as plain Python, with a `NativeFallbackWarning`.
 
     Ctrl-C is heard within a second, in a while loop that never ends as well. A while loop runs on
     one thread. One whose condition is false at once is not compiled, and its body not looked at.
