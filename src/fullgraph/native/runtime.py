@@ -6,6 +6,7 @@ import functools
 import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
@@ -67,6 +68,7 @@ def _in_words(size: float) -> str:
 
 
 @final
+@dataclass
 class CompiledLoop(Loaded):
     """A scan that is ready to run."""
 

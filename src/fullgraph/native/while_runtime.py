@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import torch
@@ -25,6 +26,7 @@ def compile_while(loop: Loop, plan: Plan, *, vector_math: str = "sleef") -> Comp
 
 
 @final
+@dataclass
 class CompiledWhile(Loaded):
     """A while loop that is ready to run."""
 
