@@ -13,7 +13,7 @@ import torch
 
 from fullgraph.errors import CompilerNotFoundError, NativeBuildError, NativeMemoryError
 from fullgraph.native import cache as cache_module
-from fullgraph.native import large, runtime
+from fullgraph.native import large, loaded, runtime
 from fullgraph.torch_loop import torch_native_loop_adapter
 
 
@@ -99,7 +99,7 @@ def test_an_entry_serves_every_torch(cache, monkeypatch):
 def test_an_entry_whose_routines_this_torch_lacks_is_not_used(cache, native, monkeypatch):
     native.check(mixed, *arguments())
     torch._dynamo.reset()
-    monkeypatch.setattr(runtime, "_addresses", lambda symbols: None)
+    monkeypatch.setattr(loaded, "_addresses", lambda symbols: None)
     other = type(native)()
     other.check(mixed, *arguments())
     text = other.adapter.scan.engine.specialisations()[0].compiled.program.text

@@ -19,7 +19,8 @@ from fullgraph.errors import LoopCompilationError
 from fullgraph.native.capture import refuse_gradient
 from fullgraph.native.convert import Converter
 from fullgraph.native.lanes import make_plan
-from fullgraph.native.runtime import CompiledLoop, compile_loop, torch_dtype
+from fullgraph.native.loaded import torch_dtype
+from fullgraph.native.runtime import CompiledLoop, compile_loop
 from fullgraph.native.verify import verify
 
 __all__ = ["CAPTURING", "can_inline", "is_capturing", "replace_scans"]

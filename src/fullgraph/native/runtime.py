@@ -1,81 +1,34 @@
-"""One call of a compiled loop: pointers, outputs, slices of steps, threads, status."""
+"""One call of a compiled scan: pointers, outputs, slices of steps, threads."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
-import struct
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 import torch
 
-from fullgraph.errors import NativeMemoryError, NativeRuntimeError
+from fullgraph.errors import NativeMemoryError
 from fullgraph.native.allocate import contiguous_strides, empty_strided
-from fullgraph.native.build import Built, build
-from fullgraph.native.compiler import find_compiler, vector_isa
-from fullgraph.native.emit import TRAILER, Program, emit
 from fullgraph.native.large import LARGE_BYTES, large_tensor
-from fullgraph.native.scalar import DIVISION_BY_ZERO, INTERRUPTED, OUT_OF_BOUNDS, SINGULAR
-from fullgraph.native.signals import attach_signals, raise_interruption
+from fullgraph.native.loaded import Loaded, load, raise_status, torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from fullgraph.native.dtypes import DType
     from fullgraph.native.ir import Loop
     from fullgraph.native.lanes import Plan
 
-__all__ = ["CompiledLoop", "compile_loop", "load", "raise_status", "stacked_rows", "torch_dtype"]
+__all__ = ["CompiledLoop", "compile_loop", "stacked_rows"]
 
 SLICE_SECONDS: Final = 0.1  # a long loop runs in slices of about this, so that Ctrl-C is heard
 FIRST_SLICE_WORK: Final = 20_000_000  # additions that are safely shorter than that
 CHECKED_BYTES: Final = 64 << 20  # results of this size are compared with the memory that is free
 THREAD_WORK: Final = 2_000_000  # additions below which threads cost more than they give
-
-
-def torch_dtype(dtype: DType) -> torch.dtype:
-    """Return torch's name of an IR dtype."""
-    found = getattr(torch, dtype.name)
-    assert isinstance(found, torch.dtype)
-    return found
-
-
-@functools.lru_cache(maxsize=1)
-def _torch_library() -> ctypes.CDLL:
-    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-
-
-def _addresses(symbols: Sequence[str]) -> list[int] | None:
-    """Return the addresses of vector routines in torch's own library, if all are there."""
-    try:
-        library = _torch_library()
-        found = [ctypes.cast(getattr(library, s), ctypes.c_void_p).value for s in symbols]
-    except (OSError, AttributeError):
-        return None
-    return [address for address in found if address is not None]
-
-
-def load(loop: Loop, plan: Plan, vector_math: str) -> tuple[Program, Built]:
-    """Emit, build and load `loop`, and bind what it calls."""
-    isa = vector_isa(find_compiler()) if vector_math == "sleef" else ""
-    program = emit(loop, plan, isa=isa)
-    table = _addresses(program.symbols)
-    if table is None:  # a torch without these routines: the C library computes them
-        program = emit(loop, plan)
-        table = []
-    built = build(program.text)
-    if table:
-        bind = built.library.fg_bind
-        bind.restype, bind.argtypes = None, [ctypes.c_void_p]
-        bind((ctypes.c_void_p * len(table))(*table))
-    if "fg_interrupted" in program.text:
-        attach_signals(built.library)
-    return program, built
 
 
 def compile_loop(loop: Loop, plan: Plan, *, vector_math: str = "sleef") -> CompiledLoop:
@@ -114,33 +67,14 @@ def _in_words(size: float) -> str:
     return f"{size:.3g} TiB"
 
 
+@final
 @dataclass
-class CompiledLoop:
-    """A loop that is ready to run.
-
-    Attributes
-    ----------
-    loop, plan, program, built
-        What it was made from, for `explain_loop`.
-    """
-
-    loop: Loop
-    plan: Plan
-    program: Program
-    built: Built
+class CompiledLoop(Loaded):
+    """A scan that is ready to run."""
 
     def __post_init__(self) -> None:
-        function = self.built.library.fg_run
-        function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_char_p]
-        self._function = function
         loop = self.loop
-        outputs = len(loop.carry) + len(loop.ys)
-        inputs = len(loop.carry) + len(loop.xs) + len(loop.consts)
-        self._pack = struct.Struct(f"={inputs + outputs + len(TRAILER)}q").pack
-        self._carry = [
-            (leaf.shape, contiguous_strides(leaf.shape), torch_dtype(leaf.dtype))
-            for leaf in loop.carry
-        ]
+        self._bind(2 * len(loop.carry) + len(loop.xs) + len(loop.consts) + len(loop.ys))
         self._ys = [
             (y.shape, (y.size, *contiguous_strides(y.shape)), torch_dtype(y.dtype)) for y in loop.ys
         ]
@@ -258,25 +192,13 @@ class CompiledLoop:
 
     def direct_names(self) -> dict[str, object]:
         """Return what a direct function of this loop calls."""
-        names: dict[str, object] = {
-            "empty": empty_strided,
-            "run": self._function,
-            "pack": self._pack,
-            "fail": functools.partial(raise_status, library=self.built.library),
-        }
-        for k, (shape, strides, dtype) in enumerate((*self._carry, *self._ys)):
-            names |= {f"shape{k}": shape, f"strides{k}": strides, f"dtype{k}": dtype}
-        return names
+        return self._names(*self._carry, *self._ys)
 
     def direct_steps(self, threads: int) -> int:
         """Return up to how many steps a direct function may run; 0 forbids it."""
         if self.program.scratch or not (threads == 1 or self._alone):
             return 0
         return min(self._small, LARGE_BYTES // max(self._step_bytes, 1))
-
-    def _scratch(self) -> torch.Tensor | None:
-        size = self.program.scratch
-        return torch.empty(size, dtype=torch.uint8) if size else None
 
     def _parts(self, steps: int, threads: int) -> int:
         if threads <= 1:
@@ -373,25 +295,3 @@ def stacked_rows(
                 "return less from the body, or scan in several calls"
             ) from error
     return empty_strided((steps, *shape), strides, dtype)
-
-
-def raise_status(status: int, library: ctypes.CDLL) -> None:
-    """Raise what the status of a generated function says.
-
-    Raises
-    ------
-    NativeRuntimeError
-        A step failed.
-    BaseException
-        What a signal handler raised while the loop ran, KeyboardInterrupt for Ctrl-C.
-    """
-    if status & INTERRUPTED:
-        raise_interruption(library)
-    reasons = []
-    if status & DIVISION_BY_ZERO:
-        reasons.append("an integer was divided by zero")
-    if status & OUT_OF_BOUNDS:
-        reasons.append("an index was outside its tensor")
-    if status & SINGULAR:
-        reasons.append("a matrix was singular, or not positive definite")
-    raise NativeRuntimeError(f"in a step of the loop {' and '.join(reasons)}")

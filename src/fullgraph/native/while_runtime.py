@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
 
 import torch
 
-from fullgraph.native.allocate import contiguous_strides, empty_strided
-from fullgraph.native.emit import TRAILER, UNBOUNDED, Program
-from fullgraph.native.runtime import load, raise_status, torch_dtype
+from fullgraph.native.allocate import empty_strided
+from fullgraph.native.emit import UNBOUNDED
+from fullgraph.native.loaded import Loaded, load, raise_status
 
 if TYPE_CHECKING:
-    from fullgraph.native.build import Built
     from fullgraph.native.ir import Loop
     from fullgraph.native.lanes import Plan
 
 __all__ = ["CompiledWhile", "compile_while"]
+
+_COUNTERS: Final = (((), (), torch.int64), ((), (), torch.bool))
 
 
 def compile_while(loop: Loop, plan: Plan, *, vector_math: str = "sleef") -> CompiledWhile:
@@ -27,32 +25,14 @@ def compile_while(loop: Loop, plan: Plan, *, vector_math: str = "sleef") -> Comp
     return CompiledWhile(loop, plan, *load(loop, plan, vector_math))
 
 
+@final
 @dataclass
-class CompiledWhile:
-    """A while loop that is ready to run.
-
-    Attributes
-    ----------
-    loop, plan, program, built
-        What it was made from, for `explain_loop`.
-    """
-
-    loop: Loop
-    plan: Plan
-    program: Program
-    built: Built
+class CompiledWhile(Loaded):
+    """A while loop that is ready to run."""
 
     def __post_init__(self) -> None:
-        function = self.built.library.fg_run
-        function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_char_p]
-        self._function = function
-        loop = self.loop
-        addresses = 2 * len(loop.carry) + len(loop.consts) + 2
-        self._pack = struct.Struct(f"={addresses + len(TRAILER)}q").pack
-        self._carry = [
-            (leaf.shape, contiguous_strides(leaf.shape), torch_dtype(leaf.dtype))
-            for leaf in loop.carry
-        ]
+        # Two results beside the state: the steps taken, and whether the condition ended the loop.
+        self._bind(2 * len(self.loop.carry) + len(self.loop.consts) + len(_COUNTERS))
 
     def __call__(
         self,
@@ -83,9 +63,8 @@ class CompiledWhile:
         del reverse, threads
         inputs = [t if t.is_contiguous() else t.contiguous() for t in inputs]
         results = [empty_strided(*spec) for spec in self._carry]
-        results += [torch.empty((), dtype=torch.int64), torch.empty((), dtype=torch.bool)]
-        size = self.program.scratch
-        scratch = torch.empty(size, dtype=torch.uint8) if size else None
+        results += [empty_strided(*spec) for spec in _COUNTERS]
+        scratch = self._scratch()
         status = self._function(
             self._pack(
                 *[t.data_ptr() for t in inputs],
@@ -105,16 +84,7 @@ class CompiledWhile:
 
     def direct_names(self) -> dict[str, object]:
         """Return what a direct function of this loop calls."""
-        names: dict[str, object] = {
-            "empty": empty_strided,
-            "run": self._function,
-            "pack": self._pack,
-            "fail": functools.partial(raise_status, library=self.built.library),
-        }
-        counters = [((), (), torch.int64), ((), (), torch.bool)]
-        for k, (shape, strides, dtype) in enumerate((*self._carry, *counters)):
-            names |= {f"shape{k}": shape, f"strides{k}": strides, f"dtype{k}": dtype}
-        return names
+        return self._names(*self._carry, *_COUNTERS)
 
     def direct_steps(self, threads: int) -> int:
         """Return up to how many steps a direct function may run; 0 forbids it."""

@@ -105,10 +105,9 @@ def step_body(
         accepted = (square <= 1) & active
         factor, log_after = controller.next(fast, square, log_before, accepted)
         moved = s + used
-        if stops:  # the value of the end, and the gradient of the start
-            moved = fast.where(last, moved + library.stopped(end - moved), moved)
-        else:
-            moved = fast.where(last, end, moved)
+        # Where steps have no gradient: the value of the end, and the gradient of the start.
+        reached = moved + library.stopped(end - moved) if stops else end
+        moved = fast.where(last, reached, moved)
         s_next = fast.where(accepted, moved, s)
         h_next = used * factor
         if controller.longest is not None:
@@ -119,8 +118,8 @@ def step_body(
         if stops:
             h_next = library.stopped(h_next)
         takes = [layout.spread(accepted, i) for i in range(len(y))]
-        y_next = [fast.where(a, b, c) for a, b, c in zip(takes, new, y, strict=True)]
-        f_next = [fast.where(a, b, c) for a, b, c in zip(takes, final, slope, strict=True)]
+        y_next = list(map(fast.where, takes, new, y))
+        f_next = list(map(fast.where, takes, final, slope))
         record: PyTree = s_next
         if dense:
             record = (s_next, y_next, f_next, method.middle(widths, step))

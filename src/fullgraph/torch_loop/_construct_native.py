@@ -66,8 +66,9 @@ def torch_native_loop_adapter(
     Taken: plain CPU tensors of float64, float32, int64, int32, int16, int8, uint8 and bool, mixed
     as eager torch mixes them; Python numbers in the carry; any number of steps, zero as well; loops
     inside bodies. Results equal those of the plain loop bit for bit where the body is made of
-    ``+ - * / sqrt`` (``add(alpha=)``, ``lerp``, ``addcmul`` and ``addcdiv`` excepted, where eager
-    torch itself rounds in two ways); elsewhere they differ by rounding.
+    ``+ - * /`` (``add(alpha=)``, ``lerp``, ``addcmul`` and ``addcdiv`` excepted, where eager torch
+    itself rounds in two ways); elsewhere they differ by rounding. Square roots are correctly
+    rounded here, which those of eager torch are not on every machine.
 
     Refused, with `UnsupportedBodyError` naming operation, shapes and line: randomness, complex
     numbers, data-dependent shapes, and operations without a rule. An integer divided by zero and an

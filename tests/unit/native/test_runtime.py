@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fullgraph.errors import NativeRuntimeError
-from fullgraph.native import allocate, dispatch, runtime
+from fullgraph.native import allocate, dispatch, loaded, runtime
 from fullgraph.native.direct import tree_expression
 from fullgraph.native.dtypes import F64, I64
 from fullgraph.native.ir import Constant, Input, Loop, Map
@@ -49,7 +49,7 @@ def test_the_c_library_can_do_all_math():
 
 
 def test_a_torch_without_vector_routines_falls_back(monkeypatch):
-    monkeypatch.setattr(runtime, "_addresses", lambda symbols: None)
+    monkeypatch.setattr(loaded, "_addresses", lambda symbols: None)
     test_the_c_library_can_do_all_math()
 
 

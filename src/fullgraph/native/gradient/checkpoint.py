@@ -18,7 +18,8 @@ import torch
 from fullgraph.native.allocate import contiguous_strides
 from fullgraph.native.gradient.loops import Gradients, Saved, dense
 from fullgraph.native.gradient.split import Source
-from fullgraph.native.runtime import stacked_rows, torch_dtype
+from fullgraph.native.loaded import torch_dtype
+from fullgraph.native.runtime import stacked_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

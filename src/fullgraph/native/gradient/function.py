@@ -9,12 +9,12 @@ import torch
 
 from fullgraph.errors import FullgraphException, GradientRefusedError
 from fullgraph.native.gradient import checkpoint
-from fullgraph.native.gradient.loops import GradientLoops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fullgraph.native.gradient.joint import Activity
+    from fullgraph.native.gradient.loops import GradientLoops
 
 __all__ = ["differentiable_run", "is_of_hook"]
 
@@ -88,7 +88,7 @@ class _Loop(torch.autograd.Function):
             results, saved = checkpoint.run_forward(run.loops, init, xs, consts, segments)
         else:
             results, saved = run.loops.run_forward(init, xs, consts, run.steps, reverse=run.reverse)
-        GradientLoops.latest_saved = run.steps, saved.own_bytes, saved.segment
+        run.loops.latest_saved = run.steps, saved.own_bytes, saved.segment
         ctx.run, ctx.saved = run, replace(saved, tensors=())
         ctx.save_for_backward(*saved.tensors)
         # What is differentiated is kept, too, so that a second derivative finds its way here.

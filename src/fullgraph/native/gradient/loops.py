@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -21,7 +21,8 @@ from fullgraph.native.gradient.split import (
     split_replay,
 )
 from fullgraph.native.lanes import make_plan
-from fullgraph.native.runtime import CompiledLoop, compile_loop, stacked_rows, torch_dtype
+from fullgraph.native.loaded import torch_dtype
+from fullgraph.native.runtime import CompiledLoop, compile_loop, stacked_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,14 +84,14 @@ class GradientLoops:
     Attributes
     ----------
     latest_saved : (int, int, int)
-        Steps of the latest forward run of any loop, the bytes it left for its backward, and the
+        Steps of the latest forward run, the bytes it left for its backward, and the
         steps of a segment, 0 where nothing is computed again.
     """
 
     joint: Joint
     vector_math: str = "sleef"
     threads: int = 1
-    latest_saved: ClassVar[tuple[int, int, int]] = (0, 0, 0)
+    latest_saved: tuple[int, int, int] = (0, 0, 0)
     forward: Forward = field(init=False)
     forward_compiled: CompiledLoop = field(init=False)
     variants: dict[_Key, tuple[Backward, CompiledLoop]] = field(default_factory=dict)

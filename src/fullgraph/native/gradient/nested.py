@@ -16,7 +16,7 @@ import torch
 
 from fullgraph.native.gradient.loops import collect_gradients
 from fullgraph.native.gradient.split import split_forward, split_nested
-from fullgraph.native.runtime import torch_dtype
+from fullgraph.native.loaded import torch_dtype
 
 if TYPE_CHECKING:
     from fullgraph.native.gradient.joint import Activity, Joint
