@@ -595,3 +595,8 @@ def test_explain_loop_tells_about_the_gradient():
     assert "the carry every 10 steps" in str(told)
     with torch.no_grad():
         assert explain_loop(body, double([1.0, 2.0]), xs).backward == ""
+
+
+def test_explaining_a_loop_without_steps_says_so():
+    with pytest.raises(UsageError, match="has no steps"):
+        explain_loop(lambda c, x: (c + x, None), torch.ones(3), torch.ones(0, 3))

@@ -502,3 +502,18 @@ def test_what_a_hook_on_saved_tensors_raises_comes_out_as_itself(native):
             torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t),
         ):
             native.run(body, init, leaf(4, 3, grad=False))
+
+
+def test_a_carry_of_a_nested_loop_that_nothing_reads_has_no_cotangent(native):
+    weight = leaf(3)
+    root = torch.tensor([0.0, 1.0, 4.0], dtype=torch.float64, requires_grad=True)
+
+    def body(carry, x):
+        def inner(pair, row):
+            return (pair[0] * weight + row, torch.sqrt(pair[1] * 0.0 + root)), None
+
+        rows = x[None].expand(4, 3)
+        return scan(inner, (carry, carry), rows)[0][0], None
+
+    found = native.gradients(body, leaf(3, seed=1), leaf(2, 3, seed=2), closed=[weight, root])
+    assert all(g is None or torch.isfinite(g).all() for g in found)

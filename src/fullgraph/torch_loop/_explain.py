@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fullgraph.errors import GradientRefusedError, UnsupportedBodyError
+from fullgraph.errors import GradientRefusedError, UnsupportedBodyError, UsageError
 from fullgraph.native.compiler import find_compiler
 from fullgraph.native.ir import Loop, Map, Nested, Node
 from fullgraph.native.printer import format_loop
@@ -125,7 +125,10 @@ def _told(
         return LoopExplanation(str(refusal), refusal.operation, refusal.line)
     except GradientRefusedError as refusal:
         return LoopExplanation(str(refusal), f"{NAME}: gradients")
-    found = specialisations()[-1]
+    every = specialisations()
+    if not every:
+        raise UsageError("explain_loop: the loop has no steps, so nothing is compiled for it.")
+    found = every[-1]
     compiled = found.compiled
     return LoopExplanation(
         captured=format_loop(compiled.loop),

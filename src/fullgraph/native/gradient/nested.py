@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from fullgraph.native.gradient.loops import collect_gradients
-from fullgraph.native.gradient.split import split_forward, split_nested
+from fullgraph.native.gradient.split import never_there, split_forward, split_nested
 from fullgraph.native.loaded import torch_dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fullgraph.native.gradient.joint import Activity, Joint
-    from fullgraph.native.gradient.split import Backward, Forward, Source
-    from fullgraph.native.ir import Loop
+    from fullgraph.native.gradient.split import Backward, CotangentKind, Forward, Source
+    from fullgraph.native.ir import Loop, Node
 
 __all__ = ["DIFFERENTIATED", "NESTED", "NestedGradients", "nested_wants"]
 
@@ -73,10 +75,22 @@ class _Nested:
         self.joint, self.activity = joint, activity
         self.forward: Forward = split_forward(joint)
         self.backward: Backward = split_nested(joint, self.forward)
-        self.forward_key, self.backward_key = next(_keys), next(_keys)
-        back = dataclasses.replace(self.backward.loop, reverse=True)
-        for key, loop in ((self.forward_key, self.forward.loop), (self.backward_key, back)):
-            loops[key] = _LOOPS[key] = loop
+        self._loops = loops
+        self.forward_key = self._register(self.forward.loop)
+
+    def _register(self, loop: Loop) -> int:
+        key = next(_keys)
+        self._loops[key] = _LOOPS[key] = loop
+        return key
+
+    def backward_for(self, cotangents: Sequence[torch.Tensor | None]) -> tuple[Backward, int]:
+        """Return the backward, with the key of its loop, for cotangents of carry and ys."""
+        n = len(self.joint.carry)
+        kinds: list[CotangentKind] = ["zero" if ct is None else "rows" for ct in cotangents[n:]]
+        missing = [i for i in range(n) if cotangents[i] is None]
+        absent = never_there(self.joint, kinds, missing)
+        backward = split_nested(self.joint, self.forward, kinds, absent)
+        return backward, self._register(dataclasses.replace(backward.loop, reverse=True))
 
 
 class NestedGradients:
@@ -149,6 +163,7 @@ class _Function(torch.autograd.Function):
             s for s in (*nested.backward.rows, *nested.backward.consts) if s.kind != "ct"
         ]
         ctx.save_for_backward(*(saved(s) for s in ctx.sources))
+        ctx.set_materialize_grads(False)
         results = outputs[: n + len(joint.ys)]
         flows = (*nested.activity.new, *nested.activity.ys)
         ctx.mark_non_differentiable(
@@ -157,10 +172,11 @@ class _Function(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
         nested: _Nested = ctx.nested
         n = ctx.carries
-        joint, backward = nested.joint, nested.backward
+        joint = nested.joint
+        backward, key = nested.backward_for(cotangents)
         held = dict(zip(ctx.sources, ctx.saved_tensors, strict=True))
 
         def tensor(source: Source) -> Any:
@@ -169,17 +185,21 @@ class _Function(torch.autograd.Function):
             found: torch.Tensor = held[source]
             return found
 
-        begin = [cotangents[i] for i in backward.carry]
-        begin += [
-            torch.zeros(total.step.shape, dtype=torch_dtype(total.step.dtype))
-            for _, total in backward.totals
+        def zeros(like: Node) -> torch.Tensor:
+            return torch.zeros(like.shape, dtype=torch_dtype(like.dtype))
+
+        first = [cotangents[i] for i in backward.carry]
+        begin = [
+            zeros(joint.carry[i]) if ct is None else ct
+            for i, ct in zip(backward.carry, first, strict=True)
         ]
+        begin += [zeros(total.step) for _, total in backward.totals]
         results = NESTED(
             begin,
             [tensor(s) for s in backward.rows],
             [tensor(s) for s in backward.consts],
             ctx.length,
-            nested.backward_key,
+            key,
         )
         found = collect_gradients(joint, backward, list(results))
         return (None, None, None, *(g for group in found for g in group))

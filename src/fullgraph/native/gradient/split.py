@@ -206,10 +206,15 @@ def _absent(joint: Joint, kinds: Sequence[CotangentKind], carry: frozenset[int])
     return [ct for ct in (*ys, *(joint.ct_new[i] for i in sorted(carry))) if ct is not None]
 
 
-def split_nested(joint: Joint, forward: Forward) -> Backward:
+def split_nested(
+    joint: Joint,
+    forward: Forward,
+    kinds: Sequence[CotangentKind] | None = None,
+    absent: frozenset[int] = frozenset(),
+) -> Backward:
     """Return the backward of a loop that is inside of another one, where no lanes are."""
-    kinds: list[CotangentKind] = ["zero" if ct is None else "rows" for ct in joint.ct_ys]
-    return _backward(joint, forward, kinds, 1, lanes_apart=False)
+    every: list[CotangentKind] = ["zero" if ct is None else "rows" for ct in joint.ct_ys]
+    return _backward(joint, forward, kinds or every, 1, lanes_apart=False, absent=absent)
 
 
 def _summed(backward: Backward) -> int:
