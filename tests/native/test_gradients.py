@@ -517,3 +517,20 @@ def test_a_carry_of_a_nested_loop_that_nothing_reads_has_no_cotangent(native):
 
     found = native.gradients(body, leaf(3, seed=1), leaf(2, 3, seed=2), closed=[weight, root])
     assert all(g is None or torch.isfinite(g).all() for g in found)
+
+
+def test_what_is_absent_stays_absent_however_many_losses_there_were(native, monkeypatch):
+    """An infinite derivative that nobody asked for is no NaN, whatever was compiled before."""
+    from fullgraph.native.gradient import loops
+
+    monkeypatch.setattr(loops, "MOST_VARIANTS", 1)
+    x = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    xs = leaf(4, 3)
+
+    def body(c, row):
+        return c + row, (c * row, torch.sqrt(c * 0.0 + x), c + x)
+
+    _, (first, _, third) = native.run(body, torch.ones(3, dtype=torch.float64), xs)
+    for loss in ((first * first).sum(), third.sum(), (first * first).sum() + third.sum()):
+        found = torch.autograd.grad(loss, (x, xs), retain_graph=True, allow_unused=True)
+        assert all(g is None or bool(g.isfinite().all()) for g in found)

@@ -181,7 +181,7 @@ def run_backward(
     """Return the gradients, going back segment by segment."""
     joint, steps, reverse = loops.joint, saved.steps, saved.reverse
     segments = Segments(steps, saved.segment, reverse)
-    key, given = loops.cotangents(ct_carry, ct_ys, steps)
+    key, given = loops.cotangents(ct_carry, ct_ys)
     backward, compiled = loops.variant(*key)
     compiled.check_memory(steps, "the gradients of xs")
     held = dict(zip(saved.sources, saved.tensors, strict=True))

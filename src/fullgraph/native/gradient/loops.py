@@ -38,7 +38,8 @@ Gradients = tuple[list[torch.Tensor | None], list[torch.Tensor | None], list[tor
 # Kinds of the cotangents of ys, and leaves of the carry that have none in any step.
 _Key = tuple[tuple["CotangentKind", ...], frozenset[int]]
 
-# Kinds of cotangents are compiled apart; after so many of them, cotangents are written out as rows.
+# Kinds of cotangents are compiled apart; after so many of them, a number that all rows share is
+# written out as rows.
 MOST_VARIANTS: Final = 8
 
 
@@ -224,7 +225,7 @@ class GradientLoops:
         ct_ys: Sequence[torch.Tensor | None],
     ) -> Gradients:
         """Return the gradients of init, xs and the closed-over tensors of the joint step."""
-        key, given = self.cotangents(ct_carry, ct_ys, saved.steps)
+        key, given = self.cotangents(ct_carry, ct_ys)
         backward, compiled = self.variant(*key)
         held = dict(zip(saved.sources, saved.tensors, strict=True))
 
@@ -264,7 +265,6 @@ class GradientLoops:
         self,
         ct_carry: Sequence[torch.Tensor | None],
         ct_ys: Sequence[torch.Tensor | None],
-        steps: int,
     ) -> tuple[_Key, dict[int, torch.Tensor]]:
         """Return which backward loop the cotangents need, and what is passed for those of ys."""
         kinds: list[CotangentKind] = []
@@ -278,18 +278,12 @@ class GradientLoops:
             else:
                 kinds.append("rows")
                 given[j] = ct
+        if kinds.count("number") and len(self.variants) >= MOST_VARIANTS:
+            # Only that is written out: what is absent stays so, or infinities would meet zeros.
+            kinds = ["rows" if kind == "number" else kind for kind in kinds]
+            given = {j: ct for j, ct in enumerate(ct_ys) if kinds[j] == "rows" and ct is not None}
         missing = frozenset(i for i, ct in enumerate(ct_carry) if ct is None)
-        key = tuple(kinds), self._never_there(tuple(kinds), missing)
-        if key in self.variants or len(self.variants) < MOST_VARIANTS:
-            return key, given
-        rows = {
-            j: torch.zeros((steps, *leaf.shape), dtype=torch_dtype(leaf.dtype))
-            if ct is None
-            else ct
-            for j, (leaf, ct) in enumerate(zip(self.joint.ct_ys, ct_ys, strict=True))
-            if leaf is not None
-        }
-        return (self.rows_only(), frozenset()), rows
+        return (tuple(kinds), self._never_there(tuple(kinds), missing)), given
 
     def _never_there(
         self, kinds: tuple[CotangentKind, ...], missing: frozenset[int]
